@@ -139,6 +139,10 @@ class Model(Protocol):
         """Begin computing ``arrays`` (logits or sampled tokens) and the states behind them without waiting."""
         ...
 
+    def wait(self, arrays: Sequence[Array]) -> None:
+        """Wait until ``arrays`` and the states of the forward pass that made them are computed."""
+        ...
+
     def read(self, tokens: Array) -> list[int]:
         """The sampled tokens as integers; waits for them."""
         ...

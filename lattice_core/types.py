@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from enum import Enum
+from enum import Enum, StrEnum
 from typing import TYPE_CHECKING, Any, NewType
 
 from attrs import field, frozen
@@ -80,7 +80,7 @@ class Prompt:
 # ---------------------------------------------------------------------------------------------- events
 
 
-class FinishReason(str, Enum):
+class FinishReason(StrEnum):
     """Why a generation ended by itself."""
 
     STOP = "stop"
@@ -251,7 +251,8 @@ class ModelInfo:
     """What a loaded model says of itself.
 
     ``context`` is in tokens. ``state_bytes(n) = state_bytes_fixed + n * state_bytes_per_token`` estimates one row's state
-    of n tokens. ``device`` is a human-readable line.
+    of n tokens. ``device`` is a human-readable line. ``lookahead`` says that launching a step returns before it is computed,
+    so that the next one is worth launching before this one is read.
     """
 
     architecture: str
@@ -264,6 +265,7 @@ class ModelInfo:
     state_bytes_per_token: int = 0
     state_bytes_fixed: int = 0
     fingerprint: str = ""
+    lookahead: bool = True
 
     def state_bytes(self, tokens: int) -> int:
         """Bytes that one row's state of ``tokens`` tokens takes, estimated."""

@@ -1,0 +1,330 @@
+"""The engine facade: what frontends talk to. Checks a request before any work begins and hands it to the device thread."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import itertools
+import math
+import secrets
+import time
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from attrs import field, frozen
+
+from lattice_core.detokenizer import DetokenizerFactory
+from lattice_core.errors import (
+    ContextLengthExceededError,
+    InsufficientMemoryError,
+    LatticeError,
+    RequestError,
+    UnknownModelError,
+    UnsupportedFeatureError,
+)
+from lattice_core.generation import Generation
+from lattice_core.ledger import MemoryLedger, default_limit
+from lattice_core.scheduler import Constraint, Row, SchedulerConfig
+from lattice_core.stop_strings import StopStrings
+from lattice_core.telemetry import Telemetry
+from lattice_core.tokenizer import Tokenizer
+from lattice_core.types import EngineStats, Health, Limits, Prompt
+from lattice_core.worker import Worker, WorkerParts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+    from types import TracebackType
+
+    from lattice_core.errors import EngineDiedError
+    from lattice_core.protocols import Backend, ChatFormat, Checkpoint, Grammar, Observer, Sampler, Vocabulary
+    from lattice_core.types import GenerationRequest, ModelInfo, SamplingParams
+
+T = TypeVar("T")
+
+MODEL_ALIAS = "lattice"
+"""A request may name the served model so, whatever it is."""
+
+_PREPARERS = 4
+
+
+@frozen
+class EngineConfig:
+    """Bounds and names of an engine. ``memory`` None is nine tenths of physical memory; times are seconds."""
+
+    model_id: str
+    limits: Limits = field(factory=Limits)
+    max_queue: int = 32
+    memory: int | None = None
+    prefill_chunk: int = 512
+    slow_reader_seconds: float = 60.0
+    stall_seconds: float = 300.0
+    prepare_seconds: float = 60.0
+    format: str = ""
+
+
+class Engine:
+    """Implements ``protocols.EngineAPI`` for one loaded model. As a context manager it closes on leaving."""
+
+    def __init__(
+        self, worker: Worker, info: ModelInfo, tokenizer: Tokenizer, config: EngineConfig, ledger: MemoryLedger
+    ) -> None:
+        """Use ``Engine.start``."""
+        self._worker = worker
+        self._info = info
+        self._tokenizer = tokenizer
+        self._config = config
+        self._ledger = ledger
+        self._telemetry = Telemetry({})
+        self._chat_format: ChatFormat | None = None
+        self._grammars: dict[str, Callable[[], Grammar]] = {}
+        self._compilers: dict[str, Grammar] = {}
+        self._detokenizers = DetokenizerFactory(tokenizer)
+        self._numbers = itertools.count(1)
+        self._pool = concurrent.futures.ThreadPoolExecutor(_PREPARERS, thread_name_prefix="lattice-prepare")
+
+    @classmethod
+    def start(
+        cls,
+        *,
+        checkpoint: Checkpoint,
+        backend: Callable[[], Backend],
+        sampler: Callable[[], Sampler],
+        chat_format: Callable[[Vocabulary], ChatFormat],
+        config: EngineConfig,
+        grammars: Mapping[str, Callable[[], Grammar]] | None = None,
+        observers: Mapping[str, Observer] | None = None,
+        progress: Callable[[int, int], None] | None = None,
+    ) -> Engine:
+        """Load the model on its own thread and return when it can serve. Raises ``ModelError``.
+
+        ``backend`` and ``sampler`` are called on the device thread. ``progress(done, total)`` tells loaded bytes.
+        """
+        tokenizer = Tokenizer.from_checkpoint(checkpoint)
+        ledger = MemoryLedger(default_limit() if config.memory is None else config.memory)
+        telemetry = Telemetry(observers or {})
+        worker = Worker(
+            WorkerParts(
+                checkpoint=checkpoint,
+                backend=backend,
+                sampler=sampler,
+                limits=config.limits,
+                scheduler=SchedulerConfig(
+                    max_batch=config.limits.max_batch,
+                    prefill_chunk=config.prefill_chunk,
+                    slow_reader_seconds=config.slow_reader_seconds,
+                ),
+                ledger=ledger,
+                telemetry=telemetry,
+                max_queue=config.max_queue,
+                progress=progress or (lambda _done, _total: None),
+            )
+        )
+        engine = cls(worker, worker.start(), tokenizer, config, ledger)
+        engine._telemetry = telemetry
+        engine._grammars = dict(grammars or {})
+        try:
+            engine._chat_format = chat_format(tokenizer)
+        except BaseException:
+            engine.close(0.0)
+            raise
+        return engine
+
+    # ------------------------------------------------------------------------------------ what it serves
+
+    @property
+    def model_id(self) -> str:
+        """The name that the model is served under."""
+        return self._config.model_id
+
+    @property
+    def model_info(self) -> ModelInfo:
+        """What the loaded model says of itself."""
+        return self._info
+
+    @property
+    def model_format(self) -> str:
+        """The storage format of the loaded model."""
+        return self._config.format
+
+    @property
+    def vocabulary(self) -> Vocabulary:
+        """The tokenizer of the served model."""
+        return self._tokenizer
+
+    @property
+    def dead(self) -> EngineDiedError | None:
+        """Why the engine died, if it did."""
+        return self._worker.dead
+
+    def health(self) -> Health:
+        """Whether requests can be served now."""
+        dead = self._worker.dead
+        if dead is not None:
+            return Health(ok=False, status="dead", message=dead.message)
+        if self._worker.closing:
+            return Health(ok=False, status="draining", message="the engine is shutting down")
+        busy = self._worker.busy_for()
+        if busy > self._config.stall_seconds:
+            return Health(ok=False, status="stalled", message=f"one model step has been running for {busy:.0f} s")
+        return Health(ok=True, status="ok")
+
+    def stats(self) -> EngineStats:
+        """Counters and gauges as of now."""
+        worker = self._worker
+        running = worker.running
+        return EngineStats(
+            queued=max(0, worker.outstanding - running),
+            running=running,
+            live_states=worker.live_states,
+            steps=worker.steps,
+            reserved_bytes=self._ledger.reserved,
+            **worker.counts,
+        )
+
+    def on_death(self, callback: Callable[[LatticeError], None]) -> None:
+        """Call ``callback`` from some thread if the engine dies; at once if it already has."""
+        self._worker.on_death(callback)
+
+    # ------------------------------------------------------------------------------------ requests
+
+    def submit(self, request: GenerationRequest) -> Generation:
+        """Check, render, tokenise and queue a request; see ``protocols.EngineAPI.submit``."""
+        self._worker.check_admission()
+        self._check_model(request.model)
+        _check_sampling(request.sampling)
+        prompt = self._prepare("rendering the prompt", lambda: self._prompt(request))
+        max_tokens = self._max_tokens(len(prompt.ids), request.max_tokens)
+        reserve = self._info.state_bytes(len(prompt.ids) + max_tokens)
+        if not self._ledger.fits(reserve, beside=self._info.nbytes):
+            raise InsufficientMemoryError(
+                f"this request may need {reserve / 1e6:.0f} MB of state beside {self._info.nbytes / 1e6:.0f} MB of weights,"
+                f" and the memory limit is {(self._ledger.limit or 0) / 1e6:.0f} MB; ask for fewer tokens or raise --memory"
+            )
+        constraint = self._constraint(request)
+        stop_ids = self._info.eos_ids | self._tokenizer.eos_ids
+        if request.messages is not None and self._chat_format is not None:
+            stop_ids |= self._chat_format.stop_ids
+        generation = Generation(next(self._numbers), len(prompt.ids), self._worker.wake)
+        seed = request.sampling.seed
+        self._worker.submit(
+            Row(
+                generation=generation,
+                prompt=prompt.ids,
+                channel=prompt.initial_channel,
+                max_tokens=max_tokens,
+                sampling=request.sampling,
+                seed=secrets.randbits(63) if seed is None else seed,
+                stop_ids=stop_ids,
+                stops=StopStrings(request.stop),
+                detokenizer=self._detokenizers.make(),
+                constraint=constraint,
+                reserve=reserve,
+                clock=time.monotonic,
+                submitted=time.monotonic(),
+            )
+        )
+        return generation
+
+    def render(self, request: GenerationRequest) -> Prompt:
+        """The prompt that ``submit`` would feed; needs no weights."""
+        return self._prepare("rendering the prompt", lambda: self._prompt(request))
+
+    def close(self, timeout: float = 5.0) -> None:
+        """Stop admitting, let running requests finish for ``timeout`` seconds, cancel the rest, end the thread."""
+        self._worker.close(timeout)
+        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._telemetry.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self.close()
+
+    # ------------------------------------------------------------------------------------ checks
+
+    def _check_model(self, name: str | None) -> None:
+        if name is not None and name not in {MODEL_ALIAS, self.model_id}:
+            raise UnknownModelError(f"the model {name!r} is not served here; served: {self.model_id}", param="model")
+
+    def _prompt(self, request: GenerationRequest) -> Prompt:
+        if (request.messages is None) == (request.prompt is None):
+            raise RequestError("give either messages or a prompt", param="messages")
+        if request.messages is not None:
+            if self._chat_format is None:
+                raise UnsupportedFeatureError("this model has no chat format; send a raw prompt", param="messages")
+            if not request.messages:
+                raise RequestError("messages must not be empty", param="messages")
+            prompt = self._chat_format.render(request.messages, request.template_options)
+        elif isinstance(request.prompt, str):
+            prompt = Prompt(self._tokenizer.encode(request.prompt, control=True))
+        else:
+            prompt = Prompt(tuple(request.prompt or ()))
+        if not prompt.ids:
+            raise RequestError("the prompt is empty", param="prompt")
+        wrong = next((token for token in prompt.ids if not 0 <= token < self._info.vocab_size), None)
+        if wrong is not None:
+            raise RequestError(
+                f"token {wrong} of the prompt is outside the model's vocabulary of {self._info.vocab_size}", param="prompt"
+            )
+        return prompt
+
+    def _max_tokens(self, prompt_tokens: int, wanted: int | None) -> int:
+        context = self._info.context
+        if prompt_tokens >= context:
+            raise ContextLengthExceededError(
+                f"the prompt has {prompt_tokens} tokens and the context of this model is {context} tokens;"
+                " shorten the prompt or start with a larger --context",
+                param="messages",
+            )
+        if wanted is not None and wanted < 1:
+            raise RequestError(f"max_tokens is {wanted}; it must be at least 1", param="max_tokens")
+        rest = context - prompt_tokens
+        return rest if wanted is None else min(wanted, rest)
+
+    def _constraint(self, request: GenerationRequest) -> Constraint | None:
+        if request.grammar is None:
+            return None
+        name = request.grammar.name
+        if name not in self._grammars:
+            known = ", ".join(sorted(self._grammars)) or "none"
+            raise UnsupportedFeatureError(f"no grammar plugin is named {name!r}; available: {known}", param="response_format")
+        if name not in self._compilers:
+            self._compilers[name] = self._grammars[name]()
+        compiler, spec = self._compilers[name], request.grammar.spec
+        state = self._prepare("compiling the grammar", lambda: compiler.compile(spec, self._tokenizer))
+        eos = self._info.eos_ids | self._tokenizer.eos_ids
+        return Constraint(state, self._tokenizer.size, self._info.vocab_size, eos)
+
+    def _prepare(self, what: str, work: Callable[[], T]) -> T:
+        """Run work that a request's text decides on the pool, within the deadline."""
+        future = self._pool.submit(work)
+        try:
+            return future.result(self._config.prepare_seconds)
+        except concurrent.futures.TimeoutError:
+            if future.done():
+                raise
+            future.cancel()
+            raise RequestError(f"{what} took longer than {self._config.prepare_seconds:g} s; the request is refused") from None
+        except LatticeError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise LatticeError(f"{what} failed", detail=f"{type(error).__name__}: {error}") from error
+
+
+def _check_sampling(params: SamplingParams) -> None:
+    """Numbers that no sampler could make sense of; narrower limits are the samplers'."""
+    numbers: dict[str, Any] = {
+        "temperature": params.temperature,
+        "top_p": params.top_p,
+        "repetition_penalty": params.repetition_penalty,
+    }
+    for name, value in numbers.items():
+        if not math.isfinite(value):
+            raise RequestError(f"{name} is {value}; it must be a finite number", param=name)
+    if params.temperature < 0:
+        raise RequestError(f"temperature is {params.temperature}; it must be 0 or more", param="temperature")
+    if not 0 < params.top_p <= 1:
+        raise RequestError(f"top_p is {params.top_p}; it must be above 0 and at most 1", param="top_p")
+    if params.top_k < 0:
+        raise RequestError(f"top_k is {params.top_k}; it must be 0 (off) or more", param="top_k")
+    if params.repetition_penalty <= 0:
+        raise RequestError(f"repetition_penalty is {params.repetition_penalty}; it must be above 0", param="repetition_penalty")
