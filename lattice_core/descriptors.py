@@ -36,6 +36,12 @@ def _check_summary(_instance: object, _attribute: Any, value: str) -> None:
         raise ValueError(msg)
 
 
+def _check_type(_instance: object, _attribute: Any, value: str) -> None:
+    if value not in OPTION_TYPES:
+        msg = f"option type {value!r} is not one of {', '.join(OPTION_TYPES)}"
+        raise ValueError(msg)
+
+
 @frozen
 class Option:
     """One setting of a plugin, or of the core; its flag, variable, configuration key and help come from this record.
@@ -48,7 +54,7 @@ class Option:
 
     name: str = field(validator=_check_name)
     help: str
-    type: str = "str"
+    type: str = field(default="str", validator=_check_type)
     default: Any = None
     choices: tuple[str, ...] = ()
     minimum: float | None = None
@@ -57,12 +63,6 @@ class Option:
     metavar: str | None = None
     aliases: tuple[str, ...] = ()
     env_aliases: tuple[str, ...] = ()
-
-    @type.validator
-    def _check_type(self, _attribute: Any, value: str) -> None:
-        if value not in OPTION_TYPES:
-            msg = f"option {self.name}: type {value!r} is not one of {', '.join(OPTION_TYPES)}"
-            raise ValueError(msg)
 
 
 @frozen

@@ -22,7 +22,9 @@ def byte_level() -> Tokenizer:
 def byte_fallback() -> Tokenizer:
     """A SentencePiece-like BPE: blanks as U+2581, unknown characters as byte tokens, the first blank stripped."""
     words = ["<unk>", "<s>", "</s>", *(f"<0x{byte:02X}>" for byte in range(256)), "▁", "a", "b", "▁a", "日", "▁▁", "\n"]
-    model = models.BPE({word: i for i, word in enumerate(words)}, [("▁", "a"), ("▁", "▁")], unk_token="<unk>", byte_fallback=True)
+    model = models.BPE(
+        {word: i for i, word in enumerate(words)}, [("▁", "a"), ("▁", "▁")], unk_token="<unk>", byte_fallback=True
+    )
     tokenizer = tokenizers.Tokenizer(model)
     tokenizer.normalizer = normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")])
     tokenizer.decoder = decoders.Sequence(

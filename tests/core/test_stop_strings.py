@@ -1,5 +1,7 @@
 """Stop strings: for every split of a text the shown text is the same and holds nothing of a stop string."""
 
+from itertools import pairwise
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -34,7 +36,7 @@ def test_whole_text_ends_before_the_earliest_match(text, stops):
 def test_every_split_shows_what_the_whole_text_shows(text, stop, cuts):
     edges = sorted({0, len(text), *(cut for cut in cuts if cut <= len(text))})
     matcher = StopStrings([stop])
-    shown = "".join(matcher.push(text[a:b]) for a, b in zip(edges, edges[1:], strict=False))
+    shown = "".join(matcher.push(text[a:b]) for a, b in pairwise(edges))
     if matcher.matched is None:
         shown += matcher.finish()
     assert shown == expected(text, [stop])[0]
