@@ -1,1 +1,1 @@
-"""placeholder"""
+"""Samplers of Lattice: ``default`` (penalty, temperature, top-k, top-p) and ``greedy``."""
