@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The frontend ``openai``: an HTTP server that speaks the OpenAI chat API over any engine."""
