@@ -1,1 +1,1 @@
-"""placeholder"""
+"""The frontend ``repl``: a conversation at a prompt."""
