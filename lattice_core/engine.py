@@ -200,7 +200,8 @@ class Engine:
             )
         constraint = self._constraint(request)
         stop_ids = self._info.eos_ids | self._tokenizer.eos_ids
-        if request.messages is not None and self._chat_format is not None:
+        if self._chat_format is not None:
+            # Raw prompts end here too: who renders a chat by hand expects its turns to end as the format's do.
             stop_ids |= self._chat_format.stop_ids
         generation = Generation(next(self._numbers), len(prompt.ids), self._worker.wake)
         seed = request.sampling.seed

@@ -260,6 +260,11 @@ class Vocabulary(Protocol):
         """The tokenizer JSON."""
         ...
 
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """Texts of ``bos_token``, ``eos_token``, ``unk_token`` and ``pad_token``, as far as the checkpoint names them."""
+        ...
+
     def encode(self, text: str, *, control: bool) -> tuple[int, ...]:
         """Token ids; with ``control`` the literals of added tokens become those tokens, without it they are text."""
         ...

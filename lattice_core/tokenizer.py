@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 # Two noncharacters of Unicode, which no text needs, bracket what is hidden. They are hidden themselves when text holds them.
 _OPEN, _CLOSE = "\ufdd0", "\ufdd1"
+_NAMED = ("bos_token", "eos_token", "unk_token", "pad_token")
 _HIDDEN = re.compile(f"{_OPEN}([0-9]+){_CLOSE}")
 
 
@@ -50,12 +51,10 @@ class Tokenizer:
         self._control_pattern = re.compile("|".join(re.escape(literal) for literal in literals)) if literals else None
         self._plain_first, self._plain_rest = _plain_tokenizers(document, self._added)
         config = config or {}
-        self.bos_token = _token_text(config.get("bos_token"))
-        self.eos_token = _token_text(config.get("eos_token"))
-        self.unk_token = _token_text(config.get("unk_token"))
-        self.pad_token = _token_text(config.get("pad_token"))
-        self._bos_id = None if self.bos_token is None else self.token_id(self.bos_token)
-        from_config = None if self.eos_token is None else self.token_id(self.eos_token)
+        texts = {name: _token_text(config.get(name)) for name in _NAMED}
+        self._named = {name: text for name, text in texts.items() if text is not None}
+        self._bos_id = self.token_id(self._named["bos_token"]) if "bos_token" in self._named else None
+        from_config = self.token_id(self._named["eos_token"]) if "eos_token" in self._named else None
         self._eos_ids = frozenset(eos_ids) | (frozenset() if from_config is None else {from_config})
 
     @classmethod
@@ -71,6 +70,11 @@ class Tokenizer:
     def json(self) -> bytes:
         """The tokenizer JSON as it was given."""
         return self._json
+
+    @property
+    def special_tokens(self) -> Mapping[str, str]:
+        """Texts of ``bos_token``, ``eos_token``, ``unk_token`` and ``pad_token``, as far as the checkpoint names them."""
+        return self._named
 
     @property
     def document(self) -> Mapping[str, Any]:

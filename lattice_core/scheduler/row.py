@@ -93,11 +93,11 @@ class Row:
             raise SamplerError(f"the sampler chose token {token}, outside the vocabulary of {vocab_size}")
         if self.constraint is not None and not self.constraint.allows(token):
             raise SamplerError(f"the sampler chose token {token}, which the grammar does not allow")
-        if self.first_token is None:
-            self.first_token = self.clock()
         if token in self.stop_ids:
             self.finish(FinishReason.STOP)
             return
+        if self.first_token is None:
+            self.first_token = self.clock()
         self.produced += 1
         text = self.stops.push(self.detokenizer.push((token,)))
         if text or self.stops.matched is None:

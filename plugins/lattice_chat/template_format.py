@@ -106,7 +106,7 @@ class TemplateFormat:
                 )
             variables[name] = values_as_text(value, self._vocabulary)
         for name in SPECIAL_TOKENS:
-            variables[name] = getattr(self._vocabulary, name, None) or ""
+            variables[name] = self._vocabulary.special_tokens.get(name, "")
         variables["messages"] = [self._message(message) for message in messages]
         variables["add_generation_prompt"] = True
         return variables
