@@ -1,0 +1,161 @@
+"""SmolLM2-135M on this machine's CPU: Lattice against mlx-lm on the same weights, one sequence and eight at once.
+
+``python benchmarks/smollm2_vs_mlx_lm.py [--model GGUF] [--peer-python PYTHON]``; the peer's interpreter needs mlx-lm (the
+extra ``bench``). Takes some minutes; nothing else should run meanwhile. Every figure is the median of three runs after a
+warm-up, of fewer where one takes long. A directory of mlx-lm is made for each form of the weights: as in the file (q4, with
+scales in float32, since half-precision ones are many times slower there), dense float32, dense bfloat16. The peer runs as
+it is installed, and once more with the BLAS that Lattice uses put under it.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import http_streams
+import mlx_lm_checkpoint
+import workload as w
+
+from lattice_core.descriptors import Settings
+from lattice_core.tokenizer import Tokenizer
+from lattice_gguf.loader import GgufLoader
+from lattice_mlx import elf
+from lattice_mlx.blas import load_fast_blas
+from lattice_mlx.blas_check import examine
+from lattice_mlx.openblas_threads import short_waits
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from lattice_core.protocols import Checkpoint
+
+HERE = Path(__file__).resolve().parent
+MODEL = Path.home() / ".lattice" / "models" / "smollm2-135m"
+LATTICE = "Lattice"
+WITH_BLAS = "mlx-lm f32 + our BLAS"
+COLUMNS = {
+    "prefill_short": "prefill {short}",
+    "prefill_long": "prefill {long}",
+    "decode": "decode",
+    "streams_1": "1 stream",
+    "streams_8": "8 streams",
+    "http_1": "HTTP, 1",
+    "http_8": "HTTP, 8",
+}
+
+
+def main() -> None:
+    """Convert, measure, print."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--model", type=Path, default=MODEL, help="GGUF file or its directory (default: %(default)s)")
+    parser.add_argument("--peer-python", default=sys.executable, help="interpreter that has mlx-lm (default: this one)")
+    parser.add_argument("--forms", nargs="*", default=list(mlx_lm_checkpoint.FORMS), choices=mlx_lm_checkpoint.FORMS)
+    parser.add_argument("--no-http", action="store_true", help="leave the servers out")
+    parser.add_argument("--quick", action="store_true", help="short prompts, to see that it runs; the figures mean little")
+    parser.add_argument("--json", type=Path, help="write the figures to this file too")
+    arguments = parser.parse_args()
+    checkpoint = GgufLoader(Settings()).open(arguments.model)
+    with tempfile.TemporaryDirectory(prefix="lattice-bench-") as folder:
+        results = _measure(checkpoint, arguments, Path(folder))
+    _print_table(results)
+    if arguments.json:
+        arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
+
+
+def _measure(checkpoint: Checkpoint, arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
+    ids = list(Tokenizer.from_checkpoint(checkpoint).encode(w.TEXT.strip(), control=False))
+    workload = w.make(ids, short=32, long=64, stream=16) if arguments.quick else w.make(ids)
+    file = folder / "workload.json"
+    w.save(workload, file)
+    peer = [arguments.peer_python, str(HERE / "peer_mlx_lm.py")]
+    blas = _blas()
+    results: dict[str, dict[str, Any]] = {}
+    for form in dict.fromkeys(("f32", *arguments.forms)):
+        mlx_lm_checkpoint.write(checkpoint, form, folder / form)
+    dense = str(folder / "f32")
+    for form in arguments.forms:
+        results[f"mlx-lm {form}"] = _run([*peer, "measure", str(folder / form), str(file)])
+    if blas:
+        with short_waits():
+            results[WITH_BLAS] = _run([*peer, "measure", dense, str(file), *blas])
+    results[LATTICE] = _run([sys.executable, str(HERE / "lattice_in_process.py"), str(arguments.model), str(file)])
+    if not arguments.no_http:
+        tokens = workload.stream_decode
+        if "f32" in arguments.forms:
+            results["mlx-lm f32"] |= _serve(lambda port: [*peer, "serve", dense, port], folder, tokens)
+        if blas:
+            with short_waits():
+                results[WITH_BLAS] |= _serve(lambda port: [*peer, "serve", dense, port, *blas], folder, tokens)
+        lattice = [sys.executable, "-m", "lattice_core", "serve", "--model", str(arguments.model), "--mlx-device", "cpu"]
+        results[LATTICE] |= _serve(lambda port: [*lattice, "--port", port], folder, tokens)
+    return results
+
+
+def _environment() -> dict[str, str]:
+    """This environment without what would change either side."""
+    return {name: value for name, value in os.environ.items() if not name.startswith(("LATTICE_", "LD_", "PYTHON"))} | {
+        "HF_HUB_OFFLINE": "1",
+        "PYTHONUNBUFFERED": "1",
+    }
+
+
+def _blas() -> list[str]:
+    """The arguments that put our BLAS under the peer; none where Lattice itself finds none."""
+    report = load_fast_blas()
+    print(report.line, file=sys.stderr)
+    return ["--blas", report.path, examine(report.path)["prefix"], elf.__file__] if report.fast and report.path else []
+
+
+def _run(command: Sequence[str]) -> dict[str, Any]:
+    print("+", *command, file=sys.stderr, flush=True)
+    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
+    if done.returncode != 0:
+        raise SystemExit(f"{command[1]} ended with status {done.returncode}")
+    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return answer
+
+
+def _serve(command: Callable[[str], list[str]], folder: Path, tokens: int) -> dict[str, Any]:
+    port = http_streams.free_port()
+    arguments = command(str(port))
+    print("+", *arguments, file=sys.stderr, flush=True)
+    with http_streams.server(arguments, _environment(), port, folder / "server.log"):
+        return http_streams.measure(port, tokens)
+
+
+def _print_table(results: dict[str, dict[str, Any]]) -> None:
+    """One row for each runner in tokens per second, then how many times the peer's best Lattice reaches."""
+    installed = [row for name, row in results.items() if name not in {LATTICE, WITH_BLAS}]
+    rows = {name: [_figure(row.get(key), "{:.1f}") for key in COLUMNS] for name, row in results.items()}
+    for label, peers in (("best as installed", installed), ("with our BLAS", [results.get(WITH_BLAS, {})])):
+        best = {key: max((row[key] for row in peers if key in row), default=None) for key in COLUMNS}
+        rows[f"Lattice / mlx-lm {label}"] = [
+            _figure(results[LATTICE][key] / best[key] if best[key] and key in results[LATTICE] else None, "{:.2f}x")
+            for key in COLUMNS
+        ]
+    width = max(map(len, rows))
+    print(" " * width, *(f"{title:>11}" for title in COLUMNS.values()), sep="  ")
+    for name, cells in rows.items():
+        print(f"{name:<{width}}", *(f"{cell:>11}" for cell in cells), sep="  ")
+    runs = ", ".join(f"{name} {row['runs']}" for name, row in results.items())
+    print(f"tokens per second, generated ones for streams and HTTP (prefill included in their time). Runs: {runs}")
+    print(f"Lattice: {results[LATTICE]['device']}")
+    for name, row in results.items():
+        if name == LATTICE:
+            continue
+        same = row["tokens"] == results[LATTICE]["tokens"]
+        print(f"first {len(row['tokens'])} greedy tokens of {name}: {'equal to' if same else 'differ from'} Lattice's")
+
+
+def _figure(value: float | None, form: str) -> str:
+    return "-" if value is None else form.format(value)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Which implementation of rotation, attention and gating a target uses; fused kernels are compared with the plain forms first.
+
+A GPU's fused kernels are not all of equal age on all of its kinds, so each is tried once at load, on the shapes that the
+model will use, and replaced by the plain form where it disagrees. Knows no architecture.
+"""
+
+from __future__ import annotations
+
+import logging
+from typing import TYPE_CHECKING
+
+import mlx.core as mx
+import numpy as np
+from attrs import frozen
+
+from lattice_mlx.activation import softmax_on_cpu, swiglu, swiglu_on_cpu
+from lattice_mlx.attention import FusedAttention, PlainAttention, visible
+from lattice_mlx.rope import FusedRoPE, PlainRoPE
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from lattice_mlx.attention import Attention
+    from lattice_mlx.rope import RoPE
+    from lattice_mlx.target import Target
+
+logger = logging.getLogger("lattice.mlx")
+
+_TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
+
+
+@frozen
+class HeadGeometry:
+    """Query heads, key and value heads, and their width."""
+
+    heads: int
+    kv_heads: int
+    head_dim: int
+
+
+@frozen(eq=False)
+class Kernels:
+    """The operations that differ between devices."""
+
+    rope: RoPE
+    attention: Attention
+    swiglu: Callable[[mx.array, mx.array], mx.array]
+
+
+def choose_kernels(target: Target, geometry: HeadGeometry, frequencies: np.ndarray) -> Kernels:
+    """Plain operations on the CPU; on a GPU the fused kernels that agree with them."""
+    if target.on_cpu:
+        return Kernels(PlainRoPE(frequencies), PlainAttention(softmax_on_cpu), swiglu_on_cpu)
+    return Kernels(
+        checked_rope(target, geometry, frequencies),
+        checked_attention(target, geometry),
+        mx.compile(swiglu),
+    )
+
+
+def checked_rope(target: Target, geometry: HeadGeometry, frequencies: np.ndarray) -> RoPE:
+    """The fused rotation, or the plain one where they differ on tokens at unlike positions."""
+    x = mx.random.normal((3, geometry.heads + geometry.kv_heads, geometry.head_dim)).astype(target.dtype)
+    positions = mx.array([0, 7, 300])
+    fused, plain = FusedRoPE(frequencies), PlainRoPE(frequencies)
+    return fused if _agree("rope", target, fused.at(positions)(x), plain.at(positions)(x)) else plain
+
+
+def checked_attention(target: Target, geometry: HeadGeometry) -> Attention:
+    """The fused attention, or the plain one where they differ on rows of unlike length or on a causal chunk."""
+    fused, plain = FusedAttention(), PlainAttention()
+    kv = mx.random.normal((3, 2 * geometry.kv_heads, 40, geometry.head_dim)).astype(target.dtype)
+    q = mx.random.normal((9, geometry.heads, geometry.head_dim)).astype(target.dtype)
+    k, v = kv[:, : geometry.kv_heads, :36], kv[:, geometry.kv_heads :, :36]
+    seen = visible(mx.array([35, 0, 17]), 36)
+    agree = _agree("decode attention", target, fused.decode(q[:3], k, v, seen), plain.decode(q[:3], k, v, seen))
+    agree &= _agree("causal attention", target, fused.causal(q, k[0], v[0]), plain.causal(q, k[0], v[0]))
+    return fused if agree else plain
+
+
+def _agree(what: str, target: Target, fused: mx.array, plain: mx.array) -> bool:
+    try:
+        difference = np.array(mx.max(mx.abs(fused.astype(mx.float32) - plain.astype(mx.float32)))).item()
+    except (RuntimeError, ValueError) as error:
+        logger.warning("the fused %s of MLX fails here (%s); using plain operations", what, error)
+        return False
+    # Not "greater than": the comparison must fail for NaN as well.
+    if difference <= _TOLERANCE[target.dtype_name]:
+        return True
+    logger.warning("the fused %s of MLX is off by %.3g here; using plain operations", what, difference)
+    return False
