@@ -10,18 +10,33 @@ import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import workload as w
 
-from lattice_chat.template_format import create as chat_template
 from lattice_core.descriptors import Settings
 from lattice_core.engine import Engine, EngineConfig
+from lattice_core.errors import UnsupportedFeatureError
 from lattice_core.types import Delta, Done, Failed, GenerationRequest, SamplingParams
 from lattice_gguf.loader import GgufLoader
 from lattice_mlx.backend import MlxBackend
 from lattice_mlx.plugin import lattice_backends
 from lattice_samplers.default_sampler import DefaultSampler
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from lattice_core.types import Message, Prompt
+
+
+class NoChat:
+    """A chat format without conversations, and so without a token that ends a turn."""
+
+    stop_ids: frozenset[int] = frozenset()
+
+    def render(self, messages: Sequence[Message], options: Mapping[str, Any]) -> Prompt:
+        """Prompts are given as token ids here."""
+        raise UnsupportedFeatureError(f"no chat format: {len(messages)} messages, {len(options)} options")
 
 
 def settings() -> Settings:
@@ -31,13 +46,20 @@ def settings() -> Settings:
 
 
 def start(path: Path) -> Engine:
-    """An engine with default bounds and the default sampler."""
+    """An engine with default bounds and the default sampler, on a model that knows no end-of-sequence token.
+
+    So every generation has the length that was asked for, as the peer's have, which is asked to stop at no token.
+    """
     checkpoint = GgufLoader(Settings()).open(path)
+    checkpoint.config, checkpoint.generation_config, checkpoint.tokenizer_config = (
+        {key: value for key, value in fields.items() if not key.startswith("eos_token")}
+        for fields in (checkpoint.config, checkpoint.generation_config, checkpoint.tokenizer_config)
+    )
     return Engine.start(
         checkpoint=checkpoint,
         backend=lambda: MlxBackend(settings()),
         sampler=lambda: DefaultSampler(Settings()),
-        chat_format=lambda vocabulary: chat_template(checkpoint.chat_template, vocabulary, Settings()),
+        chat_format=lambda _vocabulary: NoChat(),
         config=EngineConfig(model_id="smollm2"),
     )
 
@@ -61,6 +83,11 @@ def measure(engine: Engine, workload: w.Workload) -> dict[str, Any]:
         with ThreadPoolExecutor(len(prompts)) as pool:
             list(pool.map(lambda prompt: one(prompt, tokens), prompts))
 
+    def streams(count: int) -> float:
+        prompts = workload.streams[:count]
+        seconds = w.timed(lambda: many([w.fresh(prompt) for prompt in prompts], workload.stream_decode))
+        return count * workload.stream_decode / statistics.median(seconds)
+
     one(workload.short[:16], 4)
     first = w.timed(lambda: one(w.fresh(workload.short), 1))
     whole = w.timed(lambda: one(w.fresh(workload.short), 1 + workload.decode))
@@ -70,9 +97,7 @@ def measure(engine: Engine, workload: w.Workload) -> dict[str, Any]:
     answer["device"] = engine.model_info.device
     many([workload.short[:8]] * 2, 2)
     for count in (1, len(workload.streams)):
-        prompts = workload.streams[:count]
-        seconds = w.timed(lambda prompts=prompts: many([*map(w.fresh, prompts)], workload.stream_decode))  # type: ignore[misc]  # bound by its default
-        answer[f"streams_{count}"] = count * workload.stream_decode / statistics.median(seconds)
+        answer[f"streams_{count}"] = streams(count)
     return answer
 
 

@@ -52,6 +52,11 @@ def measure(model_path: str, workload: w.Workload) -> dict[str, Any]:
         if made != tokens * len(prompts):
             raise SystemExit(f"mlx-lm made {made} tokens in place of {tokens * len(prompts)}")
 
+    def streams(count: int) -> float:
+        prompts = workload.streams[:count]
+        seconds = w.timed(lambda: many([w.fresh(prompt) for prompt in prompts], workload.stream_decode))
+        return count * workload.stream_decode / statistics.median(seconds)
+
     one(workload.short[:16], 4)
     first = w.timed(lambda: one(w.fresh(workload.short), 1))
     whole = w.timed(lambda: one(w.fresh(workload.short), 1 + workload.decode))
@@ -60,9 +65,7 @@ def measure(model_path: str, workload: w.Workload) -> dict[str, Any]:
     answer["tokens"] = one(workload.short[:32], 16)
     many([workload.short[:8]] * 2, 2)
     for count in (1, len(workload.streams)):
-        prompts = workload.streams[:count]
-        seconds = w.timed(lambda prompts=prompts: many([*map(w.fresh, prompts)], workload.stream_decode))  # type: ignore[misc]  # bound by its default
-        answer[f"streams_{count}"] = count * workload.stream_decode / statistics.median(seconds)
+        answer[f"streams_{count}"] = streams(count)
     return answer
 
 
@@ -84,6 +87,8 @@ def main() -> None:
     parser.add_argument("argument", help="the workload's file, or the port")
     parser.add_argument("--blas", nargs=3, metavar=("LIBRARY", "PREFIX", "ELF"))
     arguments = parser.parse_args()
+    if importlib.util.find_spec("mlx_lm") is None:
+        raise SystemExit(f"{sys.executable} has no mlx-lm: install the extra `bench`, or name another with --peer-python")
     if arguments.blas:
         put_under_mlx(*arguments.blas)
     if arguments.what == "serve":

@@ -23,6 +23,7 @@ import mlx_lm_checkpoint
 import workload as w
 
 from lattice_core.descriptors import Settings
+from lattice_core.errors import LatticeError
 from lattice_core.tokenizer import Tokenizer
 from lattice_gguf.loader import GgufLoader
 from lattice_mlx import elf
@@ -60,17 +61,22 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="short prompts, to see that it runs; the figures mean little")
     parser.add_argument("--json", type=Path, help="write the figures to this file too")
     arguments = parser.parse_args()
-    checkpoint = GgufLoader(Settings()).open(arguments.model)
+    try:
+        checkpoint = GgufLoader(Settings()).open(arguments.model)
+    except LatticeError as error:
+        raise SystemExit(f"{error.message}; `lattice pull smollm2-135m` gets the model, --model names another place") from error
+    ids = list(Tokenizer.from_checkpoint(checkpoint).encode(w.TEXT.strip(), control=False))
+    workload = w.make(ids, short=32, long=64, stream=16) if arguments.quick else w.make(ids)
     with tempfile.TemporaryDirectory(prefix="lattice-bench-") as folder:
-        results = _measure(checkpoint, arguments, Path(folder))
-    _print_table(results)
+        results = _measure(checkpoint, workload, arguments, Path(folder))
+    _print_table(results, workload)
     if arguments.json:
         arguments.json.write_text(json.dumps(results, indent=1) + "\n", encoding="utf-8")
 
 
-def _measure(checkpoint: Checkpoint, arguments: argparse.Namespace, folder: Path) -> dict[str, dict[str, Any]]:
-    ids = list(Tokenizer.from_checkpoint(checkpoint).encode(w.TEXT.strip(), control=False))
-    workload = w.make(ids, short=32, long=64, stream=16) if arguments.quick else w.make(ids)
+def _measure(
+    checkpoint: Checkpoint, workload: w.Workload, arguments: argparse.Namespace, folder: Path
+) -> dict[str, dict[str, Any]]:
     file = folder / "workload.json"
     w.save(workload, file)
     peer = [arguments.peer_python, str(HERE / "peer_mlx_lm.py")]
@@ -129,8 +135,9 @@ def _serve(command: Callable[[str], list[str]], folder: Path, tokens: int) -> di
         return http_streams.measure(port, tokens)
 
 
-def _print_table(results: dict[str, dict[str, Any]]) -> None:
+def _print_table(results: dict[str, dict[str, Any]], workload: w.Workload) -> None:
     """One row for each runner in tokens per second, then how many times the peer's best Lattice reaches."""
+    titles = [title.format(short=len(workload.short), long=len(workload.long)) for title in COLUMNS.values()]
     installed = [row for name, row in results.items() if name not in {LATTICE, WITH_BLAS}]
     rows = {name: [_figure(row.get(key), "{:.1f}") for key in COLUMNS] for name, row in results.items()}
     for label, peers in (("best as installed", installed), ("with our BLAS", [results.get(WITH_BLAS, {})])):
@@ -140,7 +147,7 @@ def _print_table(results: dict[str, dict[str, Any]]) -> None:
             for key in COLUMNS
         ]
     width = max(map(len, rows))
-    print(" " * width, *(f"{title:>11}" for title in COLUMNS.values()), sep="  ")
+    print(" " * width, *(f"{title:>11}" for title in titles), sep="  ")
     for name, cells in rows.items():
         print(f"{name:<{width}}", *(f"{cell:>11}" for cell in cells), sep="  ")
     runs = ", ".join(f"{name} {row['runs']}" for name, row in results.items())

@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lattice.mlx")
 
+_CHUNK = 512
 _TOLERANCE = {"float32": 1e-3, "float16": 2e-2, "bfloat16": 8e-2}
 
 
@@ -59,9 +60,12 @@ def choose_kernels(target: Target, geometry: HeadGeometry, frequencies: np.ndarr
 
 
 def checked_rope(target: Target, geometry: HeadGeometry, frequencies: np.ndarray) -> RoPE:
-    """The fused rotation, or the plain one where they differ on tokens at unlike positions."""
-    x = mx.random.normal((3, geometry.heads + geometry.kv_heads, geometry.head_dim)).astype(target.dtype)
-    positions = mx.array([0, 7, 300])
+    """The fused rotation, or the plain one where they differ on tokens at unlike positions.
+
+    As many tokens as a chunk of a prompt: MLX 0.32.4 on CUDA cannot launch its kernel for many tokens of very narrow heads.
+    """
+    x = mx.random.normal((_CHUNK, geometry.heads + geometry.kv_heads, geometry.head_dim)).astype(target.dtype)
+    positions = mx.arange(_CHUNK) * 3
     fused, plain = FusedRoPE(frequencies), PlainRoPE(frequencies)
     return fused if _agree("rope", target, fused.at(positions)(x), plain.at(positions)(x)) else plain
 
