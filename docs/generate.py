@@ -16,7 +16,7 @@ import sys
 import textwrap
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import lattice_hub.errors
 from lattice_core import descriptors, errors, hookspecs, protocols, types
@@ -28,11 +28,7 @@ from lattice_core.descriptors import CommandSpec, resolve
 from lattice_core.options import CORE, CORE_GROUPS
 from lattice_core.plugins import HOOKS, PluginHost, Selection
 from lattice_core.plugins.reserved import RESERVED
-from lattice_openai.unsupported import _GOVERNED, INERT
-from lattice_openai.unsupported import _INSTEAD as HTTP_INSTEAD
-from lattice_openai.unsupported import _NEUTRAL as HTTP_NEUTRAL
-from lattice_stdio.unsupported import _INSTEAD as STDIO_INSTEAD
-from lattice_stdio.unsupported import _NEUTRAL as STDIO_NEUTRAL
+from lattice_core.wire.unsupported_fields import GOVERNED, INERT, INSTEAD, NEUTRAL
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -248,28 +244,19 @@ def error_table() -> str:
     return table(("Code", "HTTP status", "Exit status", "Class", "Meaning"), rows)
 
 
-def fields_text(neutral: Mapping[str, tuple[Any, ...]], instead: Mapping[str, str]) -> list[str]:
-    """Paragraphs about fields that are refused, and the values at which they change nothing."""
+def request_fields(honoured: frozenset[str] = frozenset()) -> str:
+    """The fields of requests that are refused but for those that a frontend has ``honoured``, and those that change nothing."""
     by_values: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name, values in neutral.items():
-        by_values[tuple(map(json.dumps, values))].append(code(name) + (f" ({instead[name]})" if name in instead else ""))
+    for name, values in NEUTRAL.items():
+        if name not in honoured:
+            by_values[tuple(map(json.dumps, values))].append(code(name) + (f" ({INSTEAD[name]})" if name in INSTEAD else ""))
     paragraphs = [f"Refused at any value but null: {', '.join(by_values.pop(()))}."]
     rows = ((" or ".join(map(code, values)), ", ".join(names)) for values, names in sorted(by_values.items()))
-    return [*paragraphs, table(("Accepted at", "Fields, refused at any other value"), rows)]
-
-
-def http_fields() -> str:
-    """The fields of chat requests that are refused, and those that change nothing."""
-    governed = ", ".join(f"{code(name)} (with {' or '.join(map(code, by))})" for name, by in _GOVERNED.items())
-    paragraphs = fields_text(HTTP_NEUTRAL, HTTP_INSTEAD)
+    paragraphs.append(table(("Accepted at", "Fields, refused at any other value"), rows))
+    governed = ", ".join(f"{code(name)} (with {' or '.join(map(code, by))})" for name, by in GOVERNED.items())
     paragraphs.append(f"Accepted only beside another field, which is then at its neutral value: {governed}.")
     paragraphs.append(f"Accepted, and without any effect: {', '.join(map(code, sorted(INERT)))}.")
     return "\n\n".join(paragraphs)
-
-
-def stdio_fields() -> str:
-    """The keys of request lines that are refused."""
-    return "\n\n".join(fields_text(STDIO_NEUTRAL, STDIO_INSTEAD))
 
 
 BLOCKS: Mapping[str, Callable[[], str]] = {
@@ -282,8 +269,8 @@ BLOCKS: Mapping[str, Callable[[], str]] = {
     "types": lambda: class_sections(types),
     "reserved": reserved,
     "errors": error_table,
-    "http-fields": http_fields,
-    "stdio-fields": stdio_fields,
+    "http-fields": request_fields,
+    "stdio-fields": lambda: request_fields(frozenset({"prompt"})),
 }
 
 

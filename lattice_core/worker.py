@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from lattice_core.causes import cause_of
 from lattice_core.errors import EngineDiedError, LatticeError, ModelError, ServerBusyError, ShuttingDownError
 from lattice_core.scheduler import Scheduler
 from lattice_core.types import Cancelled, Done
@@ -217,8 +218,8 @@ class Worker:
             self._step_began = None
 
     def _step_error(self, error: BaseException) -> None:
-        _LOG.error("model step failed: %s: %s", type(error).__name__, error)
-        _LOG.debug("model step failed", exc_info=error)
+        # One line for the step, however many requests fail with it; frontends add none of their own.
+        _LOG.error("a model step failed: %s", cause_of(error), exc_info=error if _LOG.isEnabledFor(logging.DEBUG) else None)
         self._parts.telemetry.record("step_failed", error=repr(error))
 
     def _ended(self, row: Row) -> None:

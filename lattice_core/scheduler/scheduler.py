@@ -302,7 +302,7 @@ class Scheduler:
             with suppress(*PLUGIN_FAULTS):
                 self._resolve(previous)
         self._failed_steps = failed_steps
-        cause = error if isinstance(error, LatticeError) else StepError("a model step failed", detail=repr(error))
+        cause = error if isinstance(error, StepError) else StepError("a model step failed", detail=repr(error))
         failed, self._active = self._active, []
         for row in failed:
             row.fail(cause)

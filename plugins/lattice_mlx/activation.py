@@ -10,7 +10,7 @@ import math
 
 import mlx.core as mx
 
-LARGE = 16384
+LARGE = 8192
 """Elements from which on the exponential made of many operations is the faster one (measured)."""
 
 _LOG2E = math.log2(math.e)

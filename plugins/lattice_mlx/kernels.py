@@ -7,6 +7,7 @@ model will use, and replaced by the plain form where it disagrees. Knows no arch
 from __future__ import annotations
 
 import logging
+from functools import partial
 from typing import TYPE_CHECKING
 
 import mlx.core as mx
@@ -67,7 +68,8 @@ def checked_rope(target: Target, geometry: HeadGeometry, frequencies: np.ndarray
     x = mx.random.normal((_CHUNK, geometry.heads + geometry.kv_heads, geometry.head_dim)).astype(target.dtype)
     positions = mx.arange(_CHUNK) * 3
     fused, plain = FusedRoPE(frequencies), PlainRoPE(frequencies)
-    return fused if _agree("rope", target, fused.at(positions)(x), plain.at(positions)(x)) else plain
+    agree = _agree("rope", target, lambda: fused.at(positions)(x), lambda: plain.at(positions)(x))
+    return fused if agree else plain
 
 
 def checked_attention(target: Target, geometry: HeadGeometry) -> Attention:
@@ -77,14 +79,16 @@ def checked_attention(target: Target, geometry: HeadGeometry) -> Attention:
     q = mx.random.normal((9, geometry.heads, geometry.head_dim)).astype(target.dtype)
     k, v = kv[:, : geometry.kv_heads, :36], kv[:, geometry.kv_heads :, :36]
     seen = visible(mx.array([35, 0, 17]), 36)
-    agree = _agree("decode attention", target, fused.decode(q[:3], k, v, seen), plain.decode(q[:3], k, v, seen))
-    agree &= _agree("causal attention", target, fused.causal(q, k[0], v[0]), plain.causal(q, k[0], v[0]))
+    ways = (fused, plain)
+    decode = [partial(way.decode, q[:3], k, v, seen) for way in ways]
+    causal = [partial(way.causal, q, k[0], v[0]) for way in ways]
+    agree = _agree("decode attention", target, *decode) and _agree("causal attention", target, *causal)
     return fused if agree else plain
 
 
-def _agree(what: str, target: Target, fused: mx.array, plain: mx.array) -> bool:
+def _agree(what: str, target: Target, fused: Callable[[], mx.array], plain: Callable[[], mx.array]) -> bool:
     try:
-        difference = np.array(mx.max(mx.abs(fused.astype(mx.float32) - plain.astype(mx.float32)))).item()
+        difference = np.array(mx.max(mx.abs(fused().astype(mx.float32) - plain().astype(mx.float32)))).item()
     except (RuntimeError, ValueError) as error:
         logger.warning("the fused %s of MLX fails here (%s); using plain operations", what, error)
         return False

@@ -84,7 +84,7 @@ class Slab:
             self.layers = sequence.own
         else:
             if slot == self.slots:
-                self._resize(slot + max(1, slot // 4))
+                self._resize(slot + max(1, slot // 2))
             for layer, own in zip(self.layers, sequence.own, strict=True):
                 layer[slot : slot + 1] = own
         sequence.own, sequence.slab, sequence.slot = [], self, slot
@@ -99,6 +99,8 @@ class Slab:
         last = self.rows.pop()
         if last is not sequence:
             moved = self.copy(last.slot, last.length, self.capacity)
+            # Computed now: until then the copy refers to the slab, and writing would copy all of that.
+            mx.eval(moved)
             for layer, own in zip(self.layers, moved, strict=True):
                 layer[sequence.slot : sequence.slot + 1] = own
             last.slot = sequence.slot
@@ -110,11 +112,13 @@ class Slab:
             self._resize(len(self.rows))
 
     def _resize(self, slots: int) -> None:
-        kept = min(slots, self.slots)
+        more = slots - self.slots
         for index, layer in enumerate(self.layers):
-            larger = self._geometry.zeros(slots, self.capacity)
-            larger[:kept] = layer[:kept]
-            self.layers[index] = larger
+            if more > 0:
+                self.layers[index] = mx.concatenate([layer, self._geometry.zeros(more, self.capacity)])
+            else:
+                # A copy: a mere view would keep the whole slab alive.
+                self.layers[index] = layer[:slots] + 0
 
 
 class KVCache:
@@ -155,8 +159,8 @@ class KVCache:
         if sequence.slab is not None:
             own = sequence.slab.copy(sequence.slot, sequence.length, sequence.capacity)
         else:
-            # New objects: writing by index replaces what an object refers to.
-            own = [mx.array(layer) for layer in sequence.own]
+            # Reshaping to the same shape makes new objects on the same data: writing replaces what one object refers to.
+            own = [mx.reshape(layer, layer.shape) for layer in sequence.own]
         return Sequence(sequence.length, own)
 
     def clear(self) -> None:

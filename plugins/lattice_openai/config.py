@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from attrs import field, frozen
 
 from lattice_core.errors import UsageError
+from lattice_core.wire import RequestDefaults
 from lattice_openai.plugin import OPTIONS
 
 if TYPE_CHECKING:
@@ -21,19 +22,6 @@ _ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^/\s]+")
 
 
 @frozen
-class RequestDefaults:
-    """What a request gets that does not say. ``explicit`` are the options that the operator set, by name."""
-
-    max_tokens: int | None = 512
-    temperature: float = 0.7
-    top_k: int = 50
-    top_p: float = 0.9
-    repetition_penalty: float = 1.1
-    seed: int | None = None
-    explicit: frozenset[str] = frozenset()
-
-
-@frozen
 class ServerConfig:
     """How the server listens, whom it lets in and what it allows. Times are in seconds, sizes in bytes."""
 
@@ -43,10 +31,10 @@ class ServerConfig:
     max_body: int
     keepalive: float
     linger: float
+    defaults: RequestDefaults
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     api_keys: tuple[bytes, ...] = field(default=(), repr=False)
-    defaults: RequestDefaults = field(factory=RequestDefaults)
 
     @classmethod
     def from_settings(cls, settings: Settings, environ: Mapping[str, str]) -> ServerConfig:
@@ -65,15 +53,7 @@ class ServerConfig:
             cors_origins=_origins(own["cors-origin"] or ()),
             allowed_hosts=tuple(own["allowed-host"] or ()),
             api_keys=_api_keys(own["api-key-file"], environ.get(API_KEY_VARIABLE, "")),
-            defaults=RequestDefaults(
-                max_tokens=core["max-tokens"],
-                temperature=core["temperature"],
-                top_k=core["top-k"],
-                top_p=core["top-p"],
-                repetition_penalty=core["repetition-penalty"],
-                seed=core["seed"],
-                explicit=frozenset(name for name, source in settings.sources.items() if source != "default"),
-            ),
+            defaults=RequestDefaults.from_settings(settings),
         )
 
 

@@ -7,11 +7,12 @@ change; from 500 on it is a fixed sentence, and the cause goes to the log.
 from __future__ import annotations
 
 import logging
+import re
 from typing import TYPE_CHECKING, Any
 
 from starlette.responses import JSONResponse
 
-from lattice_core.errors import ServerBusyError
+from lattice_core.errors import EngineDiedError, RequestError, ServerBusyError, StepError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,6 +35,22 @@ _GENERIC = "the request failed inside the server; its log has the cause"
 
 _WIRE_NAMES = {"grammar": "response_format"}
 """Fields of a generation request that stand under another name on the wire."""
+
+_FIELD_CODES = {
+    "messages": "invalid_messages",
+    "messages.role": "invalid_role",
+    "max_tokens": "invalid_max_tokens",
+    "max_completion_tokens": "invalid_max_tokens",
+    "temperature": "invalid_temperature",
+    "top_p": "invalid_top_p",
+    "top_k": "invalid_top_k",
+    "repetition_penalty": "invalid_repetition_penalty",
+    "seed": "invalid_seed",
+    "stop": "invalid_stop",
+}
+"""Codes of wrong values, by the field without indexes; a member without its own has that of the whole."""
+
+_INDEX = re.compile(r"\[\d+\]")
 
 
 class ApiError(Exception):
@@ -59,28 +76,26 @@ class ApiError(Exception):
         return JSONResponse(self.envelope(), status_code=self.status, headers=self.headers)
 
 
-def invalid(message: str, *, param: str | None, code: str = "invalid_request") -> ApiError:
-    """A 400 for a value that is wrong."""
-    return ApiError(400, code, message, param=param)
-
-
-def unsupported(message: str, *, param: str) -> ApiError:
-    """A 400 for something that is right elsewhere and not honoured here."""
-    return ApiError(400, "unsupported_feature", message, param=param)
-
-
 def from_lattice(error: LatticeError) -> ApiError:
-    """The HTTP form of an error of the engine; logs what the client does not get to see."""
-    status, code = error.http_status, error.code
+    """The HTTP form of an error of the core; logs what the client does not get to see and the engine has not logged."""
+    status = error.http_status
     param = _WIRE_NAMES.get(error.param, error.param) if error.param else None
     if status < _SERVER_ERROR:
-        return ApiError(status, code, error.message, param=param)
+        return ApiError(status, _code(error, param), error.message, param=param)
     headers = {}
     if isinstance(error, ServerBusyError):
         headers["retry-after"] = str(error.retry_after)
-    else:
-        _LOG.error("%s: %s%s", code, error.message, f" ({error.detail})" if error.detail else "")
-    return ApiError(status, code, _PUBLIC.get(code, _GENERIC), param=param, headers=headers)
+    elif not isinstance(error, StepError | EngineDiedError):
+        _LOG.error("%s: %s%s", error.code, error.message, f" ({error.detail})" if error.detail else "")
+    return ApiError(status, error.code, _PUBLIC.get(error.code, _GENERIC), param=param, headers=headers)
+
+
+def _code(error: LatticeError, param: str | None) -> str:
+    # Its subclasses say more than which field is at fault.
+    if type(error) is not RequestError or param is None:
+        return error.code
+    field = _INDEX.sub("", param)
+    return _FIELD_CODES.get(field) or _FIELD_CODES.get(field.partition(".")[0], error.code)
 
 
 def internal_error() -> ApiError:

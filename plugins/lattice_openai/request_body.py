@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from starlette.datastructures import Headers
 
+from lattice_core.wire import JSONSyntaxError, load_json
 from lattice_openai.disconnect import ClientLeftError
-from lattice_openai.errors import ApiError, invalid
-from lattice_openai.strict_json import JSONSyntaxError, load_json
+from lattice_openai.errors import ApiError
 
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
@@ -34,9 +34,9 @@ async def read_json_object(scope: Scope, receive: Receive, *, limit: int, idle: 
     try:
         value = load_json(body)
     except JSONSyntaxError as error:
-        raise invalid(f"the body is not valid JSON: {error}", param=None, code="invalid_request_body") from error
+        raise ApiError(400, "invalid_request_body", f"the body is not valid JSON: {error}") from error
     if not isinstance(value, dict):
-        raise invalid("the body must be a JSON object", param=None, code="invalid_request_body")
+        raise ApiError(400, "invalid_request_body", "the body must be a JSON object")
     return value
 
 

@@ -15,9 +15,9 @@ READY = b'@@lattice {"ev":"ready"}\n'
 
 
 def token_event(text: str, token_ids: tuple[int, ...], echo: dict[str, Any]) -> bytes:
-    """New text; ``token_id`` is there when the text is that of exactly one token. ``echo`` holds the request's ``id``."""
-    one = {"token_id": token_ids[0]} if len(token_ids) == 1 else {}
-    return _line({"ev": "gen_token", "token": text, "done": False} | one | echo)
+    """New text, with ``token_id`` of the one token that made it or ``token_ids`` of several; ``echo`` holds the request's id."""
+    ids: dict[str, Any] = {"token_id": token_ids[0]} if len(token_ids) == 1 else {"token_ids": list(token_ids)}
+    return _line({"ev": "gen_token", "token": text, "done": False} | (ids if token_ids else {}) | echo)
 
 
 def done_event(done: Done, echo: dict[str, Any]) -> bytes:

@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 
 from lattice_core.errors import ExitCode, UsageError
 from lattice_core.types import GenerationRequest, Message
+from lattice_core.wire import RequestDefaults
 from lattice_stdio.current import Current
 from lattice_stdio.json_answer import Outcome, answer_json
 from lattice_stdio.json_serve import JsonServer
 from lattice_stdio.line_input import LineInput, LineTooLongError
 from lattice_stdio.line_output import LineOutput, OutputClosedError
 from lattice_stdio.plain_answer import answer_plainly, is_terminal
-from lattice_stdio.request_line import Defaults
 from lattice_stdio.wake import Wake
 
 if TYPE_CHECKING:
@@ -38,7 +38,7 @@ class StdioFrontend:
         """Check the options. Raises ``UsageError`` for a combination that asks for nothing or for two things at once."""
         core = settings.core
         self._json, self._serve, self._prompt = core["json"], core["serve"], core["prompt"]
-        self._defaults = Defaults.of(settings)
+        self._defaults = RequestDefaults.from_settings(settings)
         self._stdin, self._stdout = stdin, stdout
         if self._serve and not self._json:
             raise UsageError("--serve needs --json: requests are read as JSON lines", param="serve")

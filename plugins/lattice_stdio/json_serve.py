@@ -6,19 +6,19 @@ import logging
 from typing import TYPE_CHECKING
 
 from lattice_core.errors import EngineDiedError, ExitCode, LatticeError
+from lattice_core.wire import JSONSyntaxError, load_json
 from lattice_stdio.events import READY, error_event
 from lattice_stdio.json_answer import Outcome, answer_json
 from lattice_stdio.line_input import LineTooLongError
 from lattice_stdio.line_output import OutputClosedError
 from lattice_stdio.request_line import echo_of, parse_request
-from lattice_stdio.strict_json import load_line
 
 if TYPE_CHECKING:
     from lattice_core.protocols import EngineAPI, StopSignal
+    from lattice_core.wire import RequestDefaults
     from lattice_stdio.current import Current
     from lattice_stdio.line_input import LineInput
     from lattice_stdio.line_output import LineOutput
-    from lattice_stdio.request_line import Defaults
 
 log = logging.getLogger("lattice.stdio")
 
@@ -29,7 +29,13 @@ class JsonServer:
     """Reads request lines and answers each before it reads the next."""
 
     def __init__(
-        self, engine: EngineAPI, stop: StopSignal, lines: LineInput, output: LineOutput, current: Current, defaults: Defaults
+        self,
+        engine: EngineAPI,
+        stop: StopSignal,
+        lines: LineInput,
+        output: LineOutput,
+        current: Current,
+        defaults: RequestDefaults,
     ) -> None:
         self._engine = engine
         self._stop = stop
@@ -74,8 +80,8 @@ class JsonServer:
 
     def _answer(self, line: bytes) -> Outcome:
         try:
-            body = load_line(line)
-        except ValueError as error:
+            body = load_json(line)
+        except JSONSyntaxError as error:
             self._output.write(error_event(f"malformed request: {error}", {}))
             return Outcome.FAILED
         echo = echo_of(body)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING
 
+from lattice_core.errors import EngineDiedError, StepError
 from lattice_stdio.events import tokens_per_second
 
 if TYPE_CHECKING:
@@ -28,5 +29,6 @@ def log_statistics(engine: EngineAPI, done: Done) -> None:
 
 
 def log_failure(error: LatticeError) -> None:
-    """One line with the cause, and what only the operator may see."""
-    log.error("%s%s", error.message, f" ({error.detail})" if error.detail else "")
+    """One line with the cause, and what only the operator may see; none for what the engine has logged itself."""
+    if not isinstance(error, StepError | EngineDiedError):
+        log.error("%s%s", error.message, f" ({error.detail})" if error.detail else "")

@@ -116,7 +116,7 @@ def test_greedy_tokens_equal_the_reference(pipe, case):
     pipe.send(json.dumps({"prompt": system + prompt, "max_tokens": len(case["greedy_ids"])}))
     ids = []
     while not (event := pipe.event("gen_token", timeout=300))["done"]:
-        ids.append(event["token_id"])
+        ids += event["token_ids"] if "token_ids" in event else [event["token_id"]]
     assert (ids, event["prompt_tokens"]) == (wanted, len(case["prompt_ids"]))
 
 

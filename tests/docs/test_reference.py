@@ -17,8 +17,10 @@ from lattice_core import descriptors, errors, protocols, types
 from lattice_core.errors import ExitCode
 from lattice_core.options import CORE_OPTIONS, bind
 from lattice_core.plugins import HOOKS, Found, PluginHost, Selection, Status
+from lattice_core.wire import GENERATION_FIELDS
 from lattice_openai import app
 from lattice_openai.chat_request import _OWN as CHAT_FIELDS
+from lattice_openai.errors import _FIELD_CODES as FIELD_CODES
 from tests.docs.pages import DOCS, ROOT, reference
 
 SOURCES = [
@@ -209,7 +211,7 @@ def test_every_code_of_the_error_tree_is_in_the_reference_with_its_statuses():
 
 
 def test_every_code_that_a_frontend_makes_itself_is_in_the_reference():
-    found = set()
+    found = set(FIELD_CODES.values())
     for path in SOURCES:
         if "lattice_openai" in path.parts or "lattice_stdio" in path.parts:
             found |= set(codes_in(ast.parse(path.read_text(encoding="utf-8"))))
@@ -230,7 +232,7 @@ def codes_in(tree):
         elif isinstance(node, ast.Call):
             name = ast.unparse(node.func)
             yield from text_of(keyword.value for keyword in node.keywords if keyword.arg == "code")
-            position = {"ApiError": 1, "wrong_type": 3, "error_event": 2}.get(name)
+            position = {"ApiError": 1, "error_event": 2}.get(name)
             yield from text_of(node.args[position : position + 1] if position is not None else ())
         elif isinstance(node, ast.Dict):
             answers = (value for key, value in zip(node.keys, node.values, strict=True) if is_status(key))
@@ -251,15 +253,19 @@ def test_every_field_of_a_chat_request_is_in_the_reference():
 
 def test_every_key_of_a_request_line_is_in_the_reference():
     source = ROOT / "plugins" / "lattice_stdio" / "request_line.py"
-    keys = {
-        node.args[1].value
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) in ("get_text", "get_object", "get_int", "get_number")
-    } | {
-        node.args[0].value
-        for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
-        if isinstance(node, ast.Call) and ast.unparse(node.func) == "body.get"
-    }
+    keys = (
+        GENERATION_FIELDS
+        | {
+            node.args[1].value
+            for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) in ("get_text", "get_object", "get_int", "get_number")
+        }
+        | {
+            node.args[0].value
+            for node in ast.walk(ast.parse(source.read_text(encoding="utf-8")))
+            if isinstance(node, ast.Call) and ast.unparse(node.func) == "body.get"
+        }
+    )
     assert keys >= {"prompt", "messages", "stop", "temperature"}
     assert keys <= named(reference("stdio"))
 

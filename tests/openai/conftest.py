@@ -21,20 +21,11 @@ from lattice_conformance.harness import scripted_engine
 from lattice_conformance.scripted_backend import ScriptedBackend
 from lattice_core.cli.signals import Stop
 from lattice_core.descriptors import Settings
+from lattice_core.options.core_options import CORE_OPTIONS
 from lattice_openai.server import OpenAIFrontend
 
 TIMEOUT = 20.0
-CORE = {
-    "host": "127.0.0.1",
-    "port": 0,
-    "drain-seconds": 5.0,
-    "max-tokens": 512,
-    "temperature": 0.7,
-    "top-k": 50,
-    "top-p": 0.9,
-    "repetition-penalty": 1.1,
-    "seed": None,
-}
+CORE = {option.name: option.default for option in CORE_OPTIONS} | {"port": 0}
 
 
 def settings_of(*, core=None, explicit=(), **own):

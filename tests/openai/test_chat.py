@@ -176,7 +176,8 @@ def test_a_failure_before_the_first_token_is_a_500_without_its_cause(served, cap
     error = response.json()["error"]
     assert (response.status_code, error["type"], error["code"]) == (500, "server_error", "step_failed")
     assert "scripted failure" not in response.text
-    assert "scripted failure" in caplog.text
+    [logged] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert logged.startswith("a model step failed: ScriptedFailureError: scripted failure")
     assert served.chat().status_code == 200
     [line] = served.telemetry.wait(ev="http_request", status=500)
     assert line["tokens"] is None
@@ -218,6 +219,14 @@ def test_a_grammar_of_a_plugin_is_reached_through_response_format(shared):
         "[[say:hello]]", response_format={"type": "scripted-alphabet", "scripted-alphabet": "xyz"}, max_tokens=4
     )
     assert set(response.json()["choices"][0]["message"]["content"]) <= set("xyz")
+
+
+def test_the_cause_of_an_error_that_the_engine_does_not_log_is_logged(serve, caplog):
+    served = serve(sampler=lambda: RaisingSampler(at=0))
+    assert served.chat("[[say:abc]]").status_code == 500
+    [logged] = [record.getMessage() for record in caplog.records if record.levelname == "ERROR"]
+    assert logged.startswith("sampler_failed: ")
+    assert "scripted failure of the sampler" in logged
 
 
 @pytest.mark.parametrize("stream", [False, True])

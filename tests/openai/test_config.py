@@ -2,20 +2,11 @@ import pytest
 
 from lattice_core.descriptors import Settings
 from lattice_core.errors import UsageError
+from lattice_core.options.core_options import CORE_OPTIONS
 from lattice_openai.config import ServerConfig
 from lattice_openai.plugin import OPTIONS, lattice_frontends
 
-CORE = {
-    "host": "127.0.0.1",
-    "port": 0,
-    "drain-seconds": 5.0,
-    "max-tokens": 512,
-    "temperature": 0.7,
-    "top-k": 50,
-    "top-p": 0.9,
-    "repetition-penalty": 1.1,
-    "seed": None,
-}
+CORE = {option.name: option.default for option in CORE_OPTIONS} | {"port": 0}
 
 
 def config(own=None, environ=None, **core):

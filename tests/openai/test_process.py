@@ -57,6 +57,15 @@ def test_a_dead_engine_ends_the_process_with_status_5(start_process):
     assert process.wait() == 5
 
 
+def test_template_options_reach_the_chat_format_which_refuses_one_that_it_does_not_read(start_process):
+    process = start_process("--port", "0")
+    assert chat(process, chat_template_kwargs={"wibble": None}).status_code == 200
+    response = chat(process, chat_template_kwargs={"wibble": 1})
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "unsupported_feature")
+    assert "wibble" in error["message"]
+
+
 def test_a_closed_standard_output_does_not_end_the_server(start_process):
     process = start_process("--port", "0")
     port = process.port

@@ -37,11 +37,11 @@ def serving(start):
 
 @pytest.fixture
 def logged():
-    """The lines that the frontend logs, whatever logging is set up beside."""
+    """The lines that the frontend and the engine log, whatever logging is set up beside."""
     lines = []
     handler = logging.Handler()
     handler.emit = lambda record: lines.append(record.getMessage())
-    logger = logging.getLogger("lattice.stdio")
+    logger = logging.getLogger("lattice")
     level = logger.level
     logger.setLevel(logging.INFO)
     logger.addHandler(handler)

@@ -13,20 +13,11 @@ from contextlib import contextmanager
 
 from lattice_core.cli.signals import Stop
 from lattice_core.descriptors import Settings
+from lattice_core.options.core_options import CORE_OPTIONS
 from lattice_stdio.frontend import StdioFrontend
 
 DEADLINE = 30.0
-CORE = {
-    "json": False,
-    "serve": False,
-    "prompt": None,
-    "max-tokens": 512,
-    "temperature": 0.7,
-    "top-k": 50,
-    "top-p": 0.9,
-    "repetition-penalty": 1.1,
-    "seed": None,
-}
+CORE = {option.name: option.default for option in CORE_OPTIONS}
 
 
 def settings(**core) -> Settings:

@@ -34,6 +34,12 @@ def test_an_answer_is_its_tokens_and_then_the_figures(serving):
     assert 0 < done["ttft_ms"] <= done["total_ms"] + 1
 
 
+def test_text_of_several_tokens_names_them_all(serving):
+    *tokens, done = serving().ask({"prompt": "[[say:a日]]"})
+    assert [event.get("token_ids", [event.get("token_id")]) for event in tokens] == [[97], list("日".encode())]
+    assert (text_of(tokens), done["gen_tokens"]) == ("a日", 4)
+
+
 def test_an_answer_without_a_token_still_ends_with_the_figures(serving):
     [done] = serving().ask({"prompt": "[[repeat:0]]"})
     assert (done["gen_tokens"], done["ttft_ms"], done["tok_s"], done["finish_reason"]) == (0, 0.0, 0.0, "stop")
@@ -46,10 +52,10 @@ def test_lines_are_compact_json_with_raw_characters(serving):
     while not lines or b'"done":true' not in lines[-1]:
         lines.append(running.lines.read())
     assert lines[0] == b'@@lattice {"ev":"gen_token","token":"\\"","done":false,"token_id":34}'
-    # A character of several tokens comes at once, and its id is not that of one token.
-    assert lines[1] == '@@lattice {"ev":"gen_token","token":"é","done":false}'.encode()
+    # A character of several tokens comes at once, with the ids of all of them.
+    assert lines[1] == '@@lattice {"ev":"gen_token","token":"é","done":false,"token_ids":[195,169]}'.encode()
     assert lines[2] == b'@@lattice {"ev":"gen_token","token":"\\\\","done":false,"token_id":92}'
-    assert lines[3] == '@@lattice {"ev":"gen_token","token":"\u2028","done":false}'.encode()
+    assert lines[3] == '@@lattice {"ev":"gen_token","token":"\u2028","done":false,"token_ids":[226,128,168]}'.encode()
 
 
 def test_tokens_are_written_while_the_answer_is_made(serving):
@@ -72,7 +78,7 @@ def test_requests_are_answered_in_order_one_at_a_time(serving):
     assert [{event["id"] for event in answer} for answer in answers] == [{number} for number in range(5)]
 
 
-@pytest.mark.parametrize("name", ["a", 0, 2.5, "\ud800"])
+@pytest.mark.parametrize("name", ["a", 0, 2.5, "\u2028é"])
 def test_a_requests_id_is_in_all_its_events(serving, name):
     running = serving()
     assert {event["id"] for event in running.ask({"prompt": "[[say:ab]]", "id": name})} == {name}
@@ -89,6 +95,11 @@ def test_messages_are_rendered_and_a_prompt_is_not(serving):
     assert chat["prompt_tokens"] == raw["prompt_tokens"] < len(rendered)
 
 
+def test_a_message_of_text_parts_is_their_text(serving):
+    parts = [{"type": "text", "text": "[[say:"}, {"type": "text", "text": "hi]]"}]
+    assert text_of(serving().ask({"messages": [{"role": "user", "content": parts}]})) == "hi"
+
+
 def test_max_tokens_and_stop_strings_end_an_answer(serving):
     running = serving()
     events = running.ask({"prompt": "[[repeat:9]]", "max_tokens": 4})
@@ -102,17 +113,18 @@ def test_max_tokens_and_stop_strings_end_an_answer(serving):
     [
         (b"{", "malformed request: "),
         (b'{"prompt": "a" "b"}', "malformed request: "),
-        (b'{"prompt": NaN}', "malformed request: NaN is no number of JSON"),
-        (b'{"temperature": 1e999, "prompt": "x"}', "malformed request: the number 1e999 is too large"),
-        (b'{"prompt": "a", "prompt": "b"}', "malformed request: the key 'prompt' stands twice in one object"),
-        (b'{"prompt": "\xff"}', "malformed request: the line is not UTF-8 at byte 12"),
-        (b"[" * 100_000, "malformed request: the line is nested too deeply"),
+        (b'{"prompt": NaN}', "malformed request: NaN is no JSON number"),
+        (b'{"temperature": 1e999, "prompt": "x"}', "malformed request: the number 1e999 is out of range"),
+        (b'{"prompt": "a", "prompt": "b"}', 'malformed request: the key "prompt" stands twice in one object'),
+        (b'{"prompt": "\xff"}', "malformed request: it is not UTF-8 at byte 12"),
+        (b"[" * 100_000, "malformed request: it is nested too deeply"),
+        (b'{"prompt": "\\ud800"}', "malformed request: a string holds half of a surrogate pair"),
         (b'{"seed": ' + b"9" * 5000 + b"}", "malformed request: "),
         (b"{}", 'missing "prompt" field'),
         (b'{"prompt": null}', 'missing "prompt" field'),
         (b"5", 'missing "prompt" field'),
         (b'["prompt"]', 'missing "prompt" field'),
-        (b'{"prompt": 5}', 'missing "prompt" field: "prompt" must be a string, not 5'),
+        (b'{"prompt": 5}', 'missing "prompt" field: `prompt` must be a string, not an integer: 5'),
         (b'{"prompt": ""}', "generation failed: the prompt is empty"),
         (b'{"prompt": "x", "model": "other"}', "generation failed: the model 'other' is not served here"),
         (b'{"prompt": "x", "response_format": {"type": "absent"}}', "generation failed: no grammar plugin is named 'absent'"),

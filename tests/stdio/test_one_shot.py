@@ -58,11 +58,12 @@ def test_plain_text_to_a_pipe_is_as_the_model_wrote_it(start):
     assert output_of(running) == b"\x1b[31mred\x07\n"
 
 
-def test_a_failed_answer_is_an_exit_status_of_one(start, logged):
+def test_a_failed_answer_is_an_exit_status_of_one_and_one_line_with_the_cause(start, logged):
     running = start(prompt="[[say:abc]][[fail:1]]")
     assert output_of(running) == b"a\n"
     assert running.wait() == 1
-    assert "a model step failed" in logged[-1]
+    [line] = logged
+    assert line.startswith("a model step failed: ScriptedFailureError: scripted failure at reply token 1")
 
     running = start(json=True, prompt="[[fail:0]]")
     assert running.lines.answer()[-1]["msg"].startswith("generation failed: ")

@@ -1,20 +1,21 @@
-"""The fields of chat requests that would change the output and are not honoured here, and those that change nothing.
+"""The fields of requests that would change the output and are not honoured, and those that change nothing.
 
 The names are those of the OpenAI API and of widespread local servers. A field is accepted at its neutral value, at which it
-would change nothing; at any other it is refused, so that nothing a client asks for is silently left out.
+would change nothing; at any other it is refused, so that nothing a client asks for is silently left out. A frontend names
+the fields that it honours itself.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from lattice_openai.errors import unsupported
-from lattice_openai.fields import shown
+from lattice_core.errors import UnsupportedFeatureError
+from lattice_core.wire.json_fields import get_int, shown
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-_NEUTRAL: dict[str, tuple[Any, ...]] = {
+NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     # tools
     "tools": ([],),
     "tool_choice": ("none",),
@@ -128,7 +129,6 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "system": (),
     "documents": ([],),
     "chat_template": (),
-    "chat_template_kwargs": ({},),
     "add_generation_prompt": (True,),
     "continue_final_message": (False,),
     "add_special_tokens": (False,),
@@ -147,8 +147,9 @@ _NEUTRAL: dict[str, tuple[Any, ...]] = {
     "models": ([],),
     "background": (False,),
 }
+"""The values at which a field changes nothing. ``tool_choice`` ``auto`` is none: who sends it expects that tools are called."""
 
-_GOVERNED = {
+GOVERNED: Mapping[str, tuple[str, ...]] = {
     "dry_base": ("dry_multiplier",),
     "dry_allowed_length": ("dry_multiplier",),
     "dry_penalty_last_n": ("dry_multiplier",),
@@ -166,7 +167,7 @@ _GOVERNED = {
 }
 """Fields that mean nothing while the field that governs them is present and neutral."""
 
-_INSTEAD = {
+INSTEAD: Mapping[str, str] = {
     "repeat_penalty": "use repetition_penalty",
     "do_sample": "use temperature",
     "max_new_tokens": "use max_tokens",
@@ -178,7 +179,11 @@ _INSTEAD = {
     "instructions": "send a message of the role system",
     "prompt": "send messages",
     "input": "send messages",
+    "grammar": "use response_format",
+    "json_schema": "use response_format",
+    "enable_thinking": "send it in chat_template_kwargs",
 }
+"""The way out for a field whose purpose another one serves."""
 
 INERT = frozenset(
     {
@@ -207,27 +212,36 @@ INERT = frozenset(
 """Fields about the request that leave its output as it is."""
 
 
-def refuse_unsupported(body: Mapping[str, Any]) -> None:
-    """Raise ``ApiError`` 400 ``unsupported_feature`` for the first field that asks for what is not built."""
+def refuse_unsupported(body: Mapping[str, Any], honoured: frozenset[str] = frozenset()) -> None:
+    """Raise ``UnsupportedFeatureError`` for the first field that asks for what is not built.
+
+    ``honoured`` are fields of the table that the caller reads itself. ``n`` other than an integer from 1 is a ``RequestError``.
+    """
     for name, value in body.items():
-        if value is None:
+        if value is None or name in honoured:
             continue
-        if name in _NEUTRAL:
+        if name in NEUTRAL:
             refused = not _is_neutral(name, value)
-        elif name in _GOVERNED:
-            refused = not any(body.get(governor) is not None for governor in _GOVERNED[name])
+        elif name in GOVERNED:
+            refused = not any(body.get(governor) is not None for governor in GOVERNED[name])
         else:
             refused = False
         if refused:
-            way_out = _INSTEAD.get(name, "leave it out")
-            raise unsupported(f"`{name}` ({shown(value)}) is not supported here; {way_out}", param=name)
+            way_out = INSTEAD.get(name, "leave it out")
+            raise UnsupportedFeatureError(f"`{name}` ({shown(value)}) is not supported here; {way_out}", param=name)
+    choices = get_int(body, "n", low=1)
+    if choices is not None and choices > 1:
+        raise UnsupportedFeatureError(
+            f"`n` is {shown(choices)}; one choice per request is supported here, send several", param="n"
+        )
 
 
-def is_known(name: str) -> bool:
-    """Whether ``name`` is a field that this module decides about."""
-    return name in INERT or name in _NEUTRAL or name in _GOVERNED
+def unknown_fields(body: Mapping[str, Any], own: frozenset[str]) -> tuple[str, ...]:
+    """The names in ``body`` that are neither among the caller's ``own`` nor decided about here."""
+    known = own | INERT | NEUTRAL.keys() | GOVERNED.keys() | {"n"}
+    return tuple(name for name in body if name not in known)
 
 
 def _is_neutral(name: str, value: Any) -> bool:
     # True is 1 in Python, and false is no number on the wire.
-    return any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in _NEUTRAL[name])
+    return any(value == neutral and isinstance(value, bool) == isinstance(neutral, bool) for neutral in NEUTRAL[name])

@@ -1,6 +1,6 @@
 import pytest
 
-from lattice_openai.strict_json import JSONSyntaxError, load_json
+from lattice_core.wire import JSONSyntaxError, load_json
 
 
 @pytest.mark.parametrize(
