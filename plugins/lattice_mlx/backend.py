@@ -68,8 +68,8 @@ class MlxBackend:
         check_tensors(checkpoint.tensors(), blueprint.tensors(), blueprint.ignores)
         target = choose_target(self._device, limits.dtype, checkpoint)
         expand, treatment = self._quantized_weights(checkpoint, blueprint, target)
-        line = self._describe(target)
-        logger.info("%s%s", line, treatment)
+        device = f"MLX {version('mlx')} on {'CPU' if target.on_cpu else 'GPU'} ({target.device_name}), {target.dtype_name}"
+        logger.info("%s%s%s", device, f", {self._blas.line}" if target.on_cpu else "", treatment)
         reader = WeightReader(checkpoint, target, expand=expand, progress=progress)
         network = blueprint.build(reader, target)
         heads = blueprint.geometry
@@ -79,7 +79,7 @@ class MlxBackend:
             vocab_size=blueprint.vocab_size,
             context=context,
             eos_ids=ends,
-            device=line,
+            device=device,
             dtype=target.dtype_name,
             nbytes=reader.nbytes,
             # Capacities are powers of two: a state takes between one and two times its tokens.
@@ -117,10 +117,6 @@ class MlxBackend:
                 f" {free / 1e6:.0f} MB free (--mlx-dequantize always expands them)"
             )
         return False, "; quantised weights kept packed"
-
-    def _describe(self, target: Target) -> str:
-        line = f"MLX {version('mlx')} on {'CPU' if target.on_cpu else 'GPU'} ({target.device_name}), {target.dtype_name}"
-        return f"{line}, {self._blas.line}" if target.on_cpu else line
 
 
 def _context(blueprint: Blueprint, limits: Limits) -> int:
