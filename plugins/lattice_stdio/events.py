@@ -15,7 +15,7 @@ READY = b'@@lattice {"ev":"ready"}\n'
 
 
 def token_event(text: str, token_ids: tuple[int, ...], echo: dict[str, Any]) -> bytes:
-    """New text, with ``token_id`` of the one token that made it or ``token_ids`` of several; ``echo`` holds the request's id."""
+    """New text, with ``token_id`` of its one token or ``token_ids`` of several; ``echo`` holds the request's id."""
     ids: dict[str, Any] = {"token_id": token_ids[0]} if len(token_ids) == 1 else {"token_ids": list(token_ids)}
     return _line({"ev": "gen_token", "token": text, "done": False} | (ids if token_ids else {}) | echo)
 

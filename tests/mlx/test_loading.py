@@ -260,9 +260,7 @@ def test_a_model_serves_on_whichever_thread_loaded_it(loaded):
     results, ids = [], np.load(DATA / F32 / "reference.npz")["prompt_ids"]
 
     def work():
-        from tests.mlx.conftest import load_model  # noqa: PLC0415
-
-        model = load_model(SafetensorsCheckpoint(DATA / F32))
+        model = loaded(SafetensorsCheckpoint(DATA / F32))
         state = model.new_state()
         logits = model.forward([RowInput(state, tuple(ids.tolist()))]).array
         model.launch([logits])

@@ -1,5 +1,7 @@
 """States by id: forks, rollbacks, faults and memory."""
 
+import gc
+
 import mlx.core as mx
 import numpy as np
 import pytest
@@ -120,6 +122,7 @@ def test_a_step_that_breaks_half_way_leaves_a_model_that_serves_after_reset(mode
 
 
 def test_memory_returns_when_all_states_are_released(model, feed):
+    gc.collect()  # models of other tests
     mx.clear_cache()
     before = mx.get_active_memory()
     states = [model.new_state() for _ in range(6)]
