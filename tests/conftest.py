@@ -92,23 +92,9 @@ class LatticeProcess:
         return status
 
 
-@pytest.fixture
-def lattice():
-    """Starts processes of ``lattice`` and ends them after the test."""
-    running = []
-
-    def start(*arguments, **kinds):
-        running.append(LatticeProcess(*arguments, **kinds))
-        return running[-1]
-
-    yield start
-    for process in running:
-        process.stop()
-
-
 @pytest.fixture(scope="session")
 def start_lattice():
-    """As ``lattice``, for processes that a whole session shares."""
+    """Starts processes of ``lattice`` and ends them with the session."""
     running = []
 
     def start(*arguments, **kinds):
