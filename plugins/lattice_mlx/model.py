@@ -14,6 +14,7 @@ import numpy as np
 from attrs import frozen
 
 from lattice_core.types import Pending, StateId
+from lattice_mlx.heap import trim
 from lattice_mlx.kv_cache import KVCache, Sequence
 from lattice_mlx.step import plan_step
 from lattice_mlx.token_mask import masked
@@ -69,6 +70,7 @@ class MlxModel:
         if not self._sequences:
             self._touched = []
             mx.clear_cache()
+            trim()
 
     def rollback(self, states: Items[StateId], keep: Items[int]) -> bool:
         """Forget all but the first ``keep`` tokens of each state: always exact here, so always True.

@@ -110,7 +110,7 @@ def measure(engine):
 
 def main():
     model = Path(sys.argv[1])
-    from lattice_chat.template_format import TemplateFormat  # noqa: PLC0415
+    from lattice_chat.template_format import create  # noqa: PLC0415
     from lattice_openai.server import OpenAIFrontend  # noqa: PLC0415
     from lattice_samplers.default_sampler import DefaultSampler  # noqa: PLC0415
 
@@ -119,7 +119,7 @@ def main():
         checkpoint=checkpoint,
         backend=lambda: MlxBackend(Settings()),
         sampler=lambda: DefaultSampler(Settings()),
-        chat_format=lambda vocabulary: TemplateFormat(checkpoint.chat_template, vocabulary, Settings()),
+        chat_format=lambda vocabulary: create(checkpoint.chat_template, vocabulary, Settings()),
         config=EngineConfig(model_id="smollm2-135m", limits=Limits(max_batch=8), max_queue=64),
     )
     port, stop = free_port(), Stop()
