@@ -3,8 +3,11 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 MODEL ?= smollm2-135m
-EXTRAS := $(if $(filter Darwin,$(shell uname -s)),dev$(comma)test,cpu$(comma)dev$(comma)test)
-comma := ,
+ifeq ($(shell uname -s),Darwin)
+EXTRAS := dev,test
+else
+EXTRAS ?= cpu,dev,test
+endif
 
 .PHONY: venv serve chat test test-slow check bench format clean
 
