@@ -13,7 +13,7 @@ endif
 
 venv: $(VENV)/.installed
 
-$(VENV)/.installed: pyproject.toml lattice_core/__init__.py
+$(VENV)/.installed: Makefile pyproject.toml lattice_core/__init__.py
 	$(PYTHON) -c 'import sys; sys.exit(0 if sys.version_info >= (3, 11) else "Lattice needs Python 3.11 or newer; this is " + sys.version.split()[0] + ": set PYTHON=...")'
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS)]'

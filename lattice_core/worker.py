@@ -83,10 +83,11 @@ class Worker:
             raise self.dead
         if self._closing is not None:
             raise ShuttingDownError("the engine is shutting down")
-        waiting = self.outstanding - self.running
-        if waiting >= self._parts.max_queue:
+        parts = self._parts
+        if self.outstanding >= parts.scheduler.max_batch + parts.max_queue:
             raise ServerBusyError(
-                f"{waiting} requests are waiting and the queue holds {self._parts.max_queue}; try again later"
+                f"{self.outstanding} requests are running or waiting: --max-batch {parts.scheduler.max_batch} may run and"
+                f" --max-queue {parts.max_queue} may wait; try again later"
             )
 
     def submit(self, row: Row) -> None:

@@ -8,6 +8,7 @@ import time
 from typing import TextIO
 
 _BETWEEN_UPDATES = 0.1
+_CLEAR = "\r\x1b[K"
 
 
 class _Lines(logging.Formatter):
@@ -22,11 +23,17 @@ class _Stderr(logging.StreamHandler[TextIO]):
 
     def __init__(self) -> None:
         super().__init__(sys.stderr)
+        self.clear_first = False
+        """Whether a line that rewrites itself stands where the next message goes."""
 
     def emit(self, record: logging.LogRecord) -> None:
         self.stream = sys.stderr
-        if self.stream is not None:
-            super().emit(record)
+        if self.stream is None:
+            return
+        if self.clear_first:
+            self.clear_first = False
+            write_stderr(_CLEAR)
+        super().emit(record)
 
     def handleError(self, record: logging.LogRecord) -> None:  # noqa: N802  # logging's own name
         del record
@@ -48,8 +55,18 @@ def is_debugging() -> bool:
     return logging.getLogger("lattice").isEnabledFor(logging.DEBUG)
 
 
+def write_stderr(text: str) -> None:
+    """Write now; a stderr that is closed or full loses the text."""
+    try:
+        sys.stderr.write(text)
+        sys.stderr.flush()
+    except (OSError, ValueError, RuntimeError, AttributeError):
+        # RuntimeError: a signal's handler came while this very stream was being written. AttributeError: there is none.
+        return
+
+
 class LoadingProgress:
-    """Shows how far loading is: a line that rewrites itself on a terminal, nothing more than the first line elsewhere.
+    """Shows how far loading is: below its first line, on a terminal, a line that rewrites itself and vanishes at the end.
 
     Called from the device thread, so it only writes text.
     """
@@ -58,33 +75,27 @@ class LoadingProgress:
         self._what = what
         self._live = False
         self._shown = 0.0
+        self._handlers = [handler for handler in logging.getLogger("lattice").handlers if isinstance(handler, _Stderr)]
 
     def begin(self) -> None:
         """Say what is loading."""
         self._live = sys.stderr is not None and sys.stderr.isatty()
-        if self._live:
-            self._write(f"[lattice] loading {self._what} ...")
-        else:
-            logging.getLogger("lattice").info("loading %s ...", self._what)
+        logging.getLogger("lattice").info("loading %s ...", self._what)
 
     def __call__(self, done: int, total: int) -> None:
         """``done`` of ``total`` bytes are there."""
         now = time.monotonic()
         if self._live and total > 0 and now - self._shown >= _BETWEEN_UPDATES:
             self._shown = now
-            self._write(f"\r[lattice] loading {self._what} ... {min(100, 100 * done // total):3d}%")
+            write_stderr(f"{_CLEAR}[lattice] {min(100, 100 * done // total):3d}%")
+            for handler in self._handlers:
+                handler.clear_first = True
 
     def end(self) -> None:
-        """Leave the line."""
+        """Take the line away."""
         if self._live:
             self._live = False
-            self._write("\n")
-
-    @staticmethod
-    def _write(text: str) -> None:
-        try:
-            sys.stderr.write(text)
-            sys.stderr.flush()
-        except (OSError, ValueError, RuntimeError):
-            # RuntimeError: a signal's handler came while this very stream was being written.
-            return
+            if any(handler.clear_first for handler in self._handlers):
+                write_stderr(_CLEAR)
+            for handler in self._handlers:
+                handler.clear_first = False

@@ -6,7 +6,10 @@ the command line.
 
 from __future__ import annotations
 
+import sys
+from contextlib import redirect_stdout
 from importlib.metadata import EntryPoint
+from io import StringIO
 from typing import TYPE_CHECKING
 
 from attrs import evolve, frozen
@@ -22,7 +25,7 @@ from lattice_core.plugins.records import FIRST_PARTY, PluginRecord, Provided, St
 from lattice_core.plugins.reserved import COMMANDS_OF_THE_CORE, RESERVED
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
 
 _OFF = frozenset({"", "0", "false", "no", "off"})
 
@@ -151,7 +154,9 @@ def _load(manager: PluginManager, entry: Found, selection: Selection) -> PluginR
     if entry.problem:
         return record.failed(entry.problem)
     try:
-        return evolve(record, provides=_registered(manager, entry))
+        # What a plugin prints while it loads must not get into an answer or a JSON document.
+        with redirect_stdout(sys.stderr or StringIO()):
+            return evolve(record, provides=_registered(manager, entry))
     except KeyboardInterrupt:
         raise
     except PluginFaultError as error:
@@ -185,8 +190,10 @@ def _unregister(manager: PluginManager, entry: Found) -> None:
         manager.unregister(plugin)
 
 
-def _without_conflict(record: PluginRecord, earlier: Iterable[PluginRecord]) -> PluginRecord:
+def _without_conflict(record: PluginRecord, earlier: Sequence[PluginRecord]) -> PluginRecord:
     """The record, or its failure where it claims a name that is reserved or that its own distribution has already."""
+    if not record.first_party and any(other.first_party and other.name == record.name for other in earlier):
+        return record.failed(f"the plugin name {record.name!r} is reserved for {FIRST_PARTY}: rename the entry point")
     for provided in record.provides:
         kind, name = provided.kind, provided.spec.name
         if kind == "command" and name in COMMANDS_OF_THE_CORE:

@@ -56,17 +56,30 @@ def test_a_closed_stderr_breaks_nothing(stderr):
     logging.getLogger("lattice").info("lost")
 
 
-def test_on_a_terminal_loading_is_one_line_that_rewrites_itself(stderr):
+CLEAR = "\r\x1b[K"
+
+
+def test_on_a_terminal_a_line_that_rewrites_itself_shows_the_progress_and_vanishes(stderr):
     written = stderr(Terminal())
+    set_up_logging(debug=False)
     progress = LoadingProgress("model from /m (gguf Q4_1)")
     progress.begin()
     progress(5, 10)
     progress(6, 10)
     progress.end()
     progress.end()
-    assert written.getvalue() == (
-        "[lattice] loading model from /m (gguf Q4_1) ...\r[lattice] loading model from /m (gguf Q4_1) ...  50%\n"
-    )
+    assert written.getvalue() == f"[lattice] loading model from /m (gguf Q4_1) ...\n{CLEAR}[lattice]  50%{CLEAR}"
+
+
+def test_a_message_takes_the_place_of_the_progress_on_a_terminal(stderr):
+    written = stderr(Terminal())
+    set_up_logging(debug=False)
+    progress = LoadingProgress("x")
+    progress.begin()
+    progress(5, 10)
+    logging.getLogger("lattice.mlx").info("the device")
+    progress.end()
+    assert written.getvalue() == f"[lattice] loading x ...\n{CLEAR}[lattice]  50%{CLEAR}[lattice] the device\n"
 
 
 def test_elsewhere_loading_is_told_once(stderr):

@@ -422,6 +422,17 @@ def test_the_queue_is_bounded_and_recovers(lookahead):
         assert answer(engine) == "ok"
 
 
+def test_an_idle_engine_takes_a_whole_batch_beside_its_queue():
+    gate = Gate()
+    backend = ScriptedBackend(gate=gate)
+    with scripted_engine(backend=backend, limits=Limits(max_batch=3), max_queue=0) as engine:
+        rows = [engine.submit(ask("[[say:ok]]")) for _ in range(3)]
+        with pytest.raises(ServerBusyError, match="--max-batch 3 may run and --max-queue 0 may wait"):
+            engine.submit(ask("x"))
+        gate.open()
+        assert [text_of(list(row)) for row in rows] == ["ok"] * 3
+
+
 def test_memory_is_reserved_before_a_row_runs_and_given_back(lookahead):
     gate = Gate()
     backend = ScriptedBackend(gate=gate, lookahead=lookahead)

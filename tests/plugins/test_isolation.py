@@ -188,3 +188,10 @@ plugin = Plugin()
     site.install("object-plugin", "object_module", source, entry_points="[lattice]\nobj = object_module:plugin\n")
     (record,) = [record for record in site.host().records if record.name == "obj"]
     assert [provided.spec.name for provided in record.provides] == ["from-object"]
+
+
+def test_what_a_plugin_prints_while_it_loads_stays_out_of_standard_output(site, capsys):
+    site.install("noisy", "noisy_module", f"print('at import')\n{IMPORTS}{HALF}".replace("yield", "print('in a hook'); yield"))
+    assert {record.status for record in site.host().records if record.name == "noisy_module"} <= {Status.LOADED}
+    captured = capsys.readouterr()
+    assert (captured.out, captured.err) == ("", "at import\nin a hook\n")

@@ -43,6 +43,13 @@ def test_first_party_names_stay_reserved_while_their_plugin_is_left_out(site):
     assert record_of(site.host(disabled=("mlx",)), "stranger_module").status is Status.FAILED
 
 
+def test_the_name_of_a_first_party_plugin_is_reserved_too(site):
+    source = PLUGIN.format(hook="lattice_samplers", spec="SamplerSpec", name="mine", more="")
+    site.install("stranger", "stranger_module", source, entry_points="[lattice]\nmlx = stranger_module\n")
+    failed = next(record for record in site.host().records if record.module == "stranger_module")
+    assert (failed.status, "reserved for lattice-engine" in failed.cause) == (Status.FAILED, True)
+
+
 def test_a_reserved_name_is_free_for_parts_of_another_kind(site):
     site.install("stranger", "stranger_module", PLUGIN.format(hook="lattice_samplers", spec="SamplerSpec", name="mlx", more=""))
     assert record_of(site.host(), "stranger_module").status is Status.LOADED
