@@ -97,7 +97,7 @@ LIMITS = (
     ),
     Option("max-queue", "requests that may wait", type="int", default=32, minimum=0, maximum=1_000_000, metavar="N"),
     Option("memory", "bytes for weights and running requests together, such as 8G", type="bytes", minimum=1, metavar="BYTES"),
-    Option("dtype", "of activations, such as float32 or bfloat16; default: the device's", metavar="TYPE"),
+    Option("dtype", "of activations; default: the device's", choices=("float32", "float16", "bfloat16")),
 )
 
 DIAGNOSTICS = (

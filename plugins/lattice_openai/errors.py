@@ -26,7 +26,7 @@ _SERVER_ERROR = 500
 
 _PUBLIC = {
     "server_busy": "the server has as many requests queued as it may; try again in a moment",
-    "shutting_down": "the server is shutting down and takes no new requests",
+    "shutting_down": "the server is shutting down: the request was refused, or its answer cut off",
     "engine_died": "the engine has died; the server is about to end",
     "model_load_failed": "the model could not be loaded",
     "blocked_constraint": "the constraint on the output allows no token here",
