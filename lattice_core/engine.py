@@ -21,7 +21,7 @@ from lattice_core.errors import (
     UnsupportedFeatureError,
 )
 from lattice_core.generation import Generation
-from lattice_core.ledger import MemoryLedger, default_limit
+from lattice_core.ledger import MemoryLedger, default_limit, size_text
 from lattice_core.scheduler import Constraint, Row, SchedulerConfig
 from lattice_core.stop_strings import StopStrings
 from lattice_core.telemetry import Telemetry
@@ -64,20 +64,25 @@ class Engine:
     """Implements ``protocols.EngineAPI`` for one loaded model. As a context manager it closes on leaving."""
 
     def __init__(
-        self, worker: Worker, info: ModelInfo, tokenizer: Tokenizer, config: EngineConfig, ledger: MemoryLedger
+        self,
+        config: EngineConfig,
+        parts: WorkerParts,
+        tokenizer: Tokenizer,
+        chat_format: ChatFormat,
+        grammars: Mapping[str, Callable[[], Grammar]],
     ) -> None:
-        """Use ``Engine.start``."""
-        self._worker = worker
-        self._info = info
-        self._tokenizer = tokenizer
+        """Use ``Engine.start``; loads the model on its own thread and waits for it."""
         self._config = config
-        self._ledger = ledger
-        self._telemetry = Telemetry({})
-        self._chat_format: ChatFormat | None = None
-        self._grammars: dict[str, Callable[[], Grammar]] = {}
+        self._ledger = parts.ledger
+        self._telemetry = parts.telemetry
+        self._tokenizer = tokenizer
+        self._chat_format = chat_format
+        self._grammars = dict(grammars)
         self._compilers: dict[str, Grammar] = {}
         self._detokenizers = DetokenizerFactory(tokenizer)
         self._numbers = itertools.count(1)
+        self._worker = Worker(parts)
+        self._info = self._worker.start()
         self._pool = concurrent.futures.ThreadPoolExecutor(_PREPARERS, thread_name_prefix="lattice-prepare")
 
     @classmethod
@@ -95,37 +100,32 @@ class Engine:
     ) -> Engine:
         """Load the model on its own thread and return when it can serve. Raises ``ModelError``.
 
+        The tokenizer and the chat format are made first: what is wrong with them is known before any weight is loaded.
         ``backend`` and ``sampler`` are called on the device thread. ``progress(done, total)`` tells loaded bytes.
         """
         tokenizer = Tokenizer.from_checkpoint(checkpoint)
-        ledger = MemoryLedger(default_limit() if config.memory is None else config.memory)
+        rendered = chat_format(tokenizer)
         telemetry = Telemetry(observers or {})
-        worker = Worker(
-            WorkerParts(
-                checkpoint=checkpoint,
-                backend=backend,
-                sampler=sampler,
-                limits=config.limits,
-                scheduler=SchedulerConfig(
-                    max_batch=config.limits.max_batch,
-                    prefill_chunk=config.prefill_chunk,
-                    slow_reader_seconds=config.slow_reader_seconds,
-                ),
-                ledger=ledger,
-                telemetry=telemetry,
-                max_queue=config.max_queue,
-                progress=progress or (lambda _done, _total: None),
-            )
+        parts = WorkerParts(
+            checkpoint=checkpoint,
+            backend=backend,
+            sampler=sampler,
+            limits=config.limits,
+            scheduler=SchedulerConfig(
+                max_batch=config.limits.max_batch,
+                prefill_chunk=config.prefill_chunk,
+                slow_reader_seconds=config.slow_reader_seconds,
+            ),
+            ledger=MemoryLedger(default_limit() if config.memory is None else config.memory),
+            telemetry=telemetry,
+            max_queue=config.max_queue,
+            progress=progress or (lambda _done, _total: None),
         )
-        engine = cls(worker, worker.start(), tokenizer, config, ledger)
-        engine._telemetry = telemetry
-        engine._grammars = dict(grammars or {})
         try:
-            engine._chat_format = chat_format(tokenizer)
+            return cls(config, parts, tokenizer, rendered, grammars or {})
         except BaseException:
-            engine.close(0.0)
+            telemetry.close()
             raise
-        return engine
 
     # ------------------------------------------------------------------------------------ what it serves
 
@@ -195,14 +195,12 @@ class Engine:
         reserve = self._info.state_bytes(len(prompt.ids) + max_tokens)
         if not self._ledger.fits(reserve, beside=self._info.nbytes):
             raise InsufficientMemoryError(
-                f"this request may need {reserve / 1e6:.0f} MB of state beside {self._info.nbytes / 1e6:.0f} MB of weights,"
-                f" and the memory limit is {(self._ledger.limit or 0) / 1e6:.0f} MB; ask for fewer tokens or raise --memory"
+                f"this request may need {size_text(reserve)} of state beside {size_text(self._info.nbytes)} of weights, and the"
+                f" memory limit is {size_text(self._ledger.limit or 0)}; ask for fewer tokens or raise --memory"
             )
         constraint = self._constraint(request)
-        stop_ids = self._info.eos_ids | self._tokenizer.eos_ids
-        if self._chat_format is not None:
-            # Raw prompts end here too: who renders a chat by hand expects its turns to end as the format's do.
-            stop_ids |= self._chat_format.stop_ids
+        # Raw prompts end here too: who renders a chat by hand expects its turns to end as the format's do.
+        stop_ids = self._info.eos_ids | self._tokenizer.eos_ids | self._chat_format.stop_ids
         generation = Generation(next(self._numbers), len(prompt.ids), self._worker.wake)
         seed = request.sampling.seed
         self._worker.submit(
@@ -250,8 +248,6 @@ class Engine:
         if (request.messages is None) == (request.prompt is None):
             raise RequestError("give either messages or a prompt", param="messages")
         if request.messages is not None:
-            if self._chat_format is None:
-                raise UnsupportedFeatureError("this model has no chat format; send a raw prompt", param="messages")
             if not request.messages:
                 raise RequestError("messages must not be empty", param="messages")
             prompt = self._chat_format.render(request.messages, request.template_options)

@@ -49,3 +49,11 @@ def default_limit() -> int | None:
         return int(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") * _SHARE)
     except (OSError, ValueError, AttributeError):
         return None
+
+
+def size_text(nbytes: int) -> str:
+    """``nbytes`` for a message, in the powers of 1024 that ``--memory`` takes: ``100 B``, ``512.0M``, ``8.0G``."""
+    for power, unit in ((3, "G"), (2, "M"), (1, "K")):
+        if nbytes >= 1024**power:
+            return f"{nbytes / 1024**power:.1f}{unit}"
+    return f"{nbytes} B"

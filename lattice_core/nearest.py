@@ -12,8 +12,10 @@ def nearest(name: str, choices: Iterable[str]) -> str | None:
     """The choice most like ``name``, or None where none is close."""
     from difflib import get_close_matches  # noqa: PLC0415  # only needed where something is wrong already
 
-    found = get_close_matches(name.lower(), list(choices), n=1, cutoff=0.6)
-    return found[0] if found else None
+    known = list(choices)
+    # Swapped letters are the commonest slip, and rank below a longer match otherwise.
+    swapped = (choice for choice in known if sorted(choice) == sorted(name.lower()))
+    return next(swapped, None) or next(iter(get_close_matches(name.lower(), known, n=1, cutoff=0.6)), None)
 
 
 def did_you_mean(name: str, choices: Iterable[str]) -> str:

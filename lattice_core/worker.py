@@ -15,6 +15,7 @@ from attrs import frozen
 
 from lattice_core.causes import cause_of
 from lattice_core.errors import EngineDiedError, LatticeError, ModelError, ServerBusyError, ShuttingDownError
+from lattice_core.ledger import size_text
 from lattice_core.scheduler import Scheduler
 from lattice_core.types import Cancelled, Done
 
@@ -182,8 +183,8 @@ class Worker:
         if not parts.ledger.reserve(model.info.nbytes):
             model.close()
             raise ModelError(
-                f"the model takes {model.info.nbytes / 1e9:.2f} GB and the memory limit is"
-                f" {(parts.ledger.limit or 0) / 1e9:.2f} GB; raise --memory or choose a smaller model"
+                f"the model takes {size_text(model.info.nbytes)} and the memory limit is"
+                f" {size_text(parts.ledger.limit or 0)}; raise --memory or choose a smaller model"
             )
         self._scheduler = Scheduler(
             model,

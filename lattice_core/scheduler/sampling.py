@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from attrs import frozen
 
-from lattice_core.errors import LatticeError, SamplerError
+from lattice_core.errors import GenerationError, LatticeError, SamplerError
 from lattice_core.protocols import BatchSampler
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from lattice_core.protocols import Model, Sampler
     from lattice_core.scheduler.row import Row
@@ -44,17 +44,17 @@ def row_error(error: BaseException, part: str) -> LatticeError:
     """The error of one row: Lattice's own pass, anything else becomes one that names the part and the cause."""
     if isinstance(error, LatticeError):
         return error
-    return SamplerError(f"the {part} failed", detail=f"{type(error).__name__}: {error}")
+    kind = SamplerError if part == "sampler" else GenerationError
+    return kind(f"the {part} failed", detail=f"{type(error).__name__}: {error}")
 
 
 class TokenSampling:
-    """Applies one sampler to the rows of a forward pass. ``fail(row, error)`` ends a row."""
+    """Applies one sampler to the rows of a forward pass."""
 
-    def __init__(self, model: Model, sampler: Sampler, fail: Callable[[Row, LatticeError], None]) -> None:
+    def __init__(self, model: Model, sampler: Sampler) -> None:
         self._model = model
         self._sampler = sampler
         self._batch = sampler if isinstance(sampler, BatchSampler) else None
-        self._fail = fail
 
     def begin(self, rows: Sequence[Row], logits: Any) -> tuple[list[Sampled], Deferred | None]:
         """Sample what can be sampled without reading; ``logits`` has one row for each of ``rows``."""
@@ -78,7 +78,7 @@ class TokenSampling:
                 try:
                     masks.append(row.constraint.mask().copy())
                 except PLUGIN_FAULTS as error:
-                    self._fail(row, row_error(error, "grammar"))
+                    row.fail(row_error(error, "grammar"))
                     continue
             rows.append(row)
             keep.append(index)
@@ -100,7 +100,7 @@ class TokenSampling:
             return [Sampled(tuple(rows), self._sample_batch(rows, logits))]
         except PLUGIN_FAULTS as error:
             if len(rows) == 1:
-                self._fail(rows[0], row_error(error, "sampler"))
+                rows[0].fail(row_error(error, "sampler"))
                 return []
         # One of several rows is at fault: alone, each shows whether it is the one.
         return [group for i, row in enumerate(rows) for group in self._on_device([row], logits[i : i + 1])]
@@ -120,7 +120,7 @@ class TokenSampling:
             try:
                 chosen.append((row, int(self._sampler.sample(values, row.sampler_state, row.draw()))))
             except PLUGIN_FAULTS as error:
-                self._fail(row, row_error(error, "sampler"))
+                row.fail(row_error(error, "sampler"))
         return chosen
 
 

@@ -79,7 +79,7 @@ class Scheduler:
         self._clock = clock
         self._on_end = on_end
         self._on_step_error = on_step_error
-        self._sampling = TokenSampling(model, sampler, self._fail)
+        self._sampling = TokenSampling(model, sampler)
         self._waiting: deque[Row] = deque()
         self._active: list[Row] = []
         self._in_flight: _InFlight | None = None
@@ -117,20 +117,21 @@ class Scheduler:
         self._admit()
         try:
             launched = self._launch()
-            if self._model.info.lookahead and launched is not None:
-                previous, self._in_flight = self._in_flight, launched
-                worked = True
-            else:
-                previous, self._in_flight = self._in_flight or launched, None
-                worked = previous is not None
-            if previous is not None:
-                self._resolve(previous)
-        except EngineDiedError:
-            raise
         except PLUGIN_FAULTS as error:
-            self._step_failed(error)
-            worked = True
-        return worked
+            # The step before was sound: what it made still counts, and rows that it ended have ended well.
+            self._step_failed(error, sound=self._in_flight)
+            return True
+        if self._model.info.lookahead and launched is not None:
+            previous, self._in_flight = self._in_flight, launched
+        else:
+            previous, self._in_flight = self._in_flight or launched, None
+        if previous is not None:
+            try:
+                self._resolve(previous)
+            except PLUGIN_FAULTS as error:
+                # The step launched ahead stands on tokens that nobody has seen: it goes with the failed one.
+                self._step_failed(error)
+        return launched is not None or previous is not None
 
     def fail_all(self, error: LatticeError) -> None:
         """End every row; used when the engine dies."""
@@ -188,7 +189,7 @@ class Scheduler:
         try:
             self._model.release(states)
         except PLUGIN_FAULTS as error:
-            self._step_failed(error)
+            self._step_failed(error, sound=self._in_flight)
 
     def _admit(self) -> None:
         """Move rows from the queue into the batch while there is room, first come first served."""
@@ -202,15 +203,12 @@ class Scheduler:
             try:
                 row.sampler_state = self._sampler.new_state(row.sampling, row.prompt, self._model.info.vocab_size)
             except PLUGIN_FAULTS as error:
-                self._fail(row, row_error(error, "sampler"))
+                row.fail(row_error(error, "sampler"))
                 continue
             try:
                 row.state = self._model.new_state()
             except PLUGIN_FAULTS as error:
-                self._step_failed(error)
-
-    def _fail(self, row: Row, error: LatticeError) -> None:
-        row.fail(error)
+                self._step_failed(error, sound=self._in_flight)
 
     # ------------------------------------------------------------------------------------ one forward pass
 
@@ -290,17 +288,19 @@ class Scheduler:
         try:
             row.accept(token, vocab_size)
         except PLUGIN_FAULTS as error:
-            self._fail(row, row_error(error, "output pipeline"))
+            row.fail(row_error(error, "output pipeline"))
 
-    def _step_failed(self, error: BaseException) -> None:
-        """A forward pass failed: its rows fail with it, the model starts afresh, three in a row end the engine."""
+    def _step_failed(self, error: BaseException, sound: _InFlight | None = None) -> None:
+        """A forward pass failed: its rows fail with it, the model starts afresh, three in a row end the engine.
+
+        ``sound`` is a step before it whose tokens are delivered first.
+        """
         self._on_step_error(error)
         failed_steps = self._failed_steps + 1
-        previous, self._in_flight = self._in_flight, None
-        if previous is not None:
-            # The step before was sound: what it made still counts, and rows that it ended have ended well.
-            with suppress(*PLUGIN_FAULTS):
-                self._resolve(previous)
+        self._in_flight = None
+        if sound is not None:
+            with suppress(*PLUGIN_FAULTS):  # its rows fail with the step that is being reported
+                self._resolve(sound)
         self._failed_steps = failed_steps
         cause = error if isinstance(error, StepError) else StepError("a model step failed", detail=repr(error))
         failed, self._active = self._active, []

@@ -7,7 +7,7 @@ from lattice_conformance.fakes import GreedySampler
 from lattice_conformance.harness import scripted_engine
 from lattice_conformance.scripted_backend import ScriptedBackend, ScriptedCheckpoint
 from lattice_core.engine import Engine, EngineConfig
-from lattice_core.ledger import MemoryLedger
+from lattice_core.ledger import MemoryLedger, size_text
 from lattice_core.telemetry import Telemetry
 from lattice_core.types import GenerationRequest
 
@@ -77,3 +77,7 @@ def test_a_ledger_never_goes_beyond_its_limit_and_gives_back():
     ledger.free(6)
     assert (ledger.reserved, ledger.fits(7, beside=4), ledger.fits(6, beside=4)) == (4, False, True)
     assert MemoryLedger(None).reserve(10**18)
+
+
+def test_sizes_are_told_in_the_units_that_the_memory_option_takes():
+    assert [size_text(n) for n in (100, 2048, 100 * 1024**2, 8 * 1024**3)] == ["100 B", "2.0K", "100.0M", "8.0G"]
