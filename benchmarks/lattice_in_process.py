@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import json
-import statistics
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -83,21 +82,8 @@ def measure(engine: Engine, workload: w.Workload) -> dict[str, Any]:
         with ThreadPoolExecutor(len(prompts)) as pool:
             list(pool.map(lambda prompt: one(prompt, tokens), prompts))
 
-    def streams(count: int) -> float:
-        prompts = workload.streams[:count]
-        seconds = w.timed(lambda: many([w.fresh(prompt) for prompt in prompts], workload.stream_decode))
-        return count * workload.stream_decode / statistics.median(seconds)
-
-    one(workload.short[:16], 4)
-    first = w.timed(lambda: one(w.fresh(workload.short), 1))
-    whole = w.timed(lambda: one(w.fresh(workload.short), 1 + workload.decode))
-    long = w.timed(lambda: one(w.fresh(workload.long), 1))
-    answer = w.rates(workload, first, whole, long, lookahead=0)
-    answer["tokens"] = one(workload.short[:32], 16)
+    answer = w.measure(workload, one, many, lookahead=0)
     answer["device"] = engine.model_info.device
-    many([workload.short[:8]] * 2, 2)
-    for count in (1, len(workload.streams)):
-        answer[f"streams_{count}"] = streams(count)
     return answer
 
 

@@ -11,7 +11,6 @@ import argparse
 import ctypes
 import importlib.util
 import json
-import statistics
 import sys
 from pathlib import Path
 from typing import Any
@@ -52,21 +51,7 @@ def measure(model_path: str, workload: w.Workload) -> dict[str, Any]:
         if made != tokens * len(prompts):
             raise SystemExit(f"mlx-lm made {made} tokens in place of {tokens * len(prompts)}")
 
-    def streams(count: int) -> float:
-        prompts = workload.streams[:count]
-        seconds = w.timed(lambda: many([w.fresh(prompt) for prompt in prompts], workload.stream_decode))
-        return count * workload.stream_decode / statistics.median(seconds)
-
-    one(workload.short[:16], 4)
-    first = w.timed(lambda: one(w.fresh(workload.short), 1))
-    whole = w.timed(lambda: one(w.fresh(workload.short), 1 + workload.decode))
-    long = w.timed(lambda: one(w.fresh(workload.long), 1))
-    answer = w.rates(workload, first, whole, long, lookahead=1)
-    answer["tokens"] = one(workload.short[:32], 16)
-    many([workload.short[:8]] * 2, 2)
-    for count in (1, len(workload.streams)):
-        answer[f"streams_{count}"] = streams(count)
-    return answer
+    return w.measure(workload, one, many, lookahead=1)
 
 
 def serve(model_path: str, port: str) -> None:

@@ -102,3 +102,28 @@ def rates(workload: Workload, first: list[float], whole: list[float], long: list
         "decode": 1 / step,
         "runs": min(len(first), len(whole), len(long)),
     }
+
+
+def measure(
+    workload: Workload,
+    one: Callable[[list[int], int], list[int]],
+    many: Callable[[list[list[int]], int], None],
+    lookahead: int,
+) -> dict[str, Any]:
+    """All figures of one runner: ``one(prompt, tokens)`` makes tokens, ``many(prompts, tokens)`` does so for all at once."""
+
+    def streams(count: int) -> float:
+        prompts = workload.streams[:count]
+        seconds = timed(lambda: many([fresh(prompt) for prompt in prompts], workload.stream_decode))
+        return count * workload.stream_decode / statistics.median(seconds)
+
+    one(workload.short[:16], 4)
+    first = timed(lambda: one(fresh(workload.short), 1))
+    whole = timed(lambda: one(fresh(workload.short), 1 + workload.decode))
+    long = timed(lambda: one(fresh(workload.long), 1))
+    answer = rates(workload, first, whole, long, lookahead)
+    answer["tokens"] = one(workload.short[:32], 16)
+    many([workload.short[:8]] * 2, 2)
+    for count in (1, len(workload.streams)):
+        answer[f"streams_{count}"] = streams(count)
+    return answer

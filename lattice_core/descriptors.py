@@ -148,7 +148,7 @@ class ChatFormatSpec(Spec):
 
 @frozen(kw_only=True)
 class FrontendSpec(Spec):
-    """A way in. ``factory(settings) -> Frontend``."""
+    """A way in. ``factory(settings) -> Frontend``, called before the model is loaded: the place to take ports and files."""
 
 
 @frozen(kw_only=True)

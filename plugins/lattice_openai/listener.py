@@ -1,4 +1,4 @@
-"""Binds the server's socket before anything else starts, so that a taken port is one clear line. Knows no HTTP."""
+"""The server's address: held before a model is loaded, so that a taken port is known at once. Knows no HTTP."""
 
 from __future__ import annotations
 
@@ -11,12 +11,12 @@ _BACKLOG = 2048
 
 
 def bind(host: str, port: int) -> socket.socket:
-    """A TCP socket that listens; port 0 takes a free one.
+    """A TCP socket that holds the address and does not listen yet; port 0 takes a free one.
 
-    Raises ``LatticeError`` ``bind HOST:PORT failed: ...``.
+    Raises ``LatticeError`` ``bind HOST:PORT failed: ...``, also where another process listens there.
     """
     name = host.removeprefix("[").removesuffix("]")
-    where = f"{url_host(name)}:{port}"
+    where = _where(host, port)
     try:
         candidates = socket.getaddrinfo(name, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)
     except OSError as error:
@@ -30,18 +30,30 @@ def bind(host: str, port: int) -> socket.socket:
             # Accepted connections inherit this: a peer that vanished without a word is noticed in the end.
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             listener.bind(address)
-            # Two processes may bind a port at the same moment, but only one may listen.
-            listener.listen(_BACKLOG)
         except OSError as error:
             listener.close()
             failure = error
         else:
             listener.setblocking(False)  # noqa: FBT003  # the socket's own signature
             return listener
+    raise _failed(where, failure) from failure
+
+
+def listen(listener: socket.socket, host: str) -> None:
+    """Begin to accept connections. Two processes may hold an address, but only one may listen: ``LatticeError``."""
+    try:
+        listener.listen(_BACKLOG)
+    except OSError as error:
+        raise _failed(_where(host, listener.getsockname()[1]), error) from error
+
+
+def _where(host: str, port: int) -> str:
+    return f"{url_host(host.removeprefix('[').removesuffix(']'))}:{port}"
+
+
+def _failed(where: str, failure: OSError | None) -> LatticeError:
     cause = failure.strerror if failure is not None else "no address"
-    raise LatticeError(
-        f"bind {where} failed: {cause}; choose another --port (0 takes a free one) or --host", param="port"
-    ) from failure
+    return LatticeError(f"bind {where} failed: {cause}; choose another --port (0 takes a free one) or --host", param="port")
 
 
 def url_host(host: str) -> str:

@@ -64,7 +64,7 @@ def lattice_frontends() -> Iterable[FrontendSpec]:
     yield FrontendSpec(
         name="openai",
         summary="HTTP server with the OpenAI chat API",
-        factory="lattice_openai.server:OpenAIFrontend",
+        factory="lattice_openai.server:create",
         requires=("fastapi", "uvicorn"),
         install="pip install lattice-engine",
         options=OPTIONS,

@@ -14,7 +14,7 @@ from lattice_core.errors import ExitCode
 from lattice_openai.app import CHAT_ROUTE, HEALTH_ROUTE, MODELS_ROUTE, build_app
 from lattice_openai.config import API_KEY_VARIABLE, ServerConfig
 from lattice_openai.in_flight import InFlight
-from lattice_openai.listener import bind, url_host
+from lattice_openai.listener import bind, listen, url_host
 from lattice_openai.security import allowed_hosts, is_loopback
 from lattice_openai.telemetry import TelemetryWriter, stdout_fd
 
@@ -33,6 +33,13 @@ _LAST_WORDS_SECONDS = 2.0
 _IDLE_CONNECTION_SECONDS = 75
 
 
+def create(settings: Settings) -> OpenAIFrontend:
+    """The factory of the frontend. Raises ``UsageError`` for settings, ``LatticeError`` for an address that is taken."""
+    frontend = OpenAIFrontend(settings)
+    frontend.hold_address()
+    return frontend
+
+
 class OpenAIFrontend:
     """Serves the OpenAI chat API over HTTP until told to stop or until the engine dies."""
 
@@ -40,15 +47,21 @@ class OpenAIFrontend:
         """``telemetry_fd`` is where telemetry lines go; standard output where it is None. Raises ``UsageError``."""
         self._config = ServerConfig.from_settings(settings, os.environ)
         self._telemetry_fd = telemetry_fd
+        self._held: socket.socket | None = None
+
+    def hold_address(self) -> None:
+        """Bind now what ``serve`` will listen on. Raises ``LatticeError`` when that cannot be had."""
+        self._held = bind(self._config.host, self._config.port)
 
     def serve(self, engine: EngineAPI, stop: StopSignal) -> int:
         """Serve; returns ``ExitCode.OK`` after a stop and ``ExitCode.ENGINE_DIED`` when the engine died.
 
         Raises ``LatticeError`` when the address cannot be bound. Uses an event loop of its own and no signal handler.
         """
-        listener = bind(self._config.host, self._config.port)
+        listener, self._held = self._held or bind(self._config.host, self._config.port), None
         telemetry = TelemetryWriter(stdout_fd() if self._telemetry_fd is None else self._telemetry_fd)
         try:
+            listen(listener, self._config.host)
             return asyncio.run(self._serve(engine, stop, listener, telemetry))
         finally:
             listener.close()

@@ -45,6 +45,7 @@ def test_a_second_server_on_the_port_ends_with_status_1_and_one_line(start_proce
     assert second.wait() == 1
     assert f"bind 127.0.0.1:{first.port} failed: Address already in use" in second.stderr
     assert "Traceback" not in second.stderr
+    assert "loading model" not in second.stderr
     assert second.telemetry.events == []
     assert httpx.get(f"{first.url}/health").text == "ok"
 
