@@ -46,6 +46,7 @@ bench: venv  ## SmolLM2 on this machine against mlx-lm
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[bench]'
 	$(BIN)/lattice pull smollm2-135m
 	$(BIN)/python benchmarks/smollm2_vs_mlx_lm.py
+	$(BIN)/python benchmarks/qwen35_vs_mlx_lm.py
 
 format: venv
 	$(BIN)/ruff check --fix .

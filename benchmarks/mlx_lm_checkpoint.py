@@ -6,12 +6,14 @@ Owns the layout of such a directory. Needs numpy only, so that nothing of MLX is
 from __future__ import annotations
 
 import json
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import safetensors_file
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
     from pathlib import Path
 
     from lattice_core.protocols import Checkpoint
@@ -35,7 +37,11 @@ def write(checkpoint: Checkpoint, form: str, folder: Path) -> None:
     (folder / "tokenizer.json").write_bytes(checkpoint.tokenizer_json)
     (folder / "tokenizer_config.json").write_text(json.dumps({**checkpoint.tokenizer_config, **template}), encoding="utf-8")
     arrays = {name: array for tensor in checkpoint.tensors() for name, array in _arrays(checkpoint.read(tensor), form)}
-    _write_safetensors(arrays, folder / "model.safetensors")
+    tensors = [
+        safetensors_file.Tensor(name, _NAMES[array.dtype.newbyteorder("<").str], array.shape, partial(iter, (array,)))
+        for name, array in arrays.items()
+    ]
+    safetensors_file.write(folder / "model.safetensors", tensors, "mlx")
 
 
 def _quantization(checkpoint: Checkpoint) -> dict[str, Any]:
@@ -63,7 +69,7 @@ def _arrays(tensor: TensorData, form: str) -> Iterator[tuple[str, np.ndarray]]:
             return
         groups = _unpacked(words, scheme.bits).reshape(*scales.shape, scheme.group_size)
         dense = (groups * scales[..., None] + biases[..., None]).reshape(tensor.spec.shape)
-    yield name, _bfloat16(dense) if form == "bf16" else dense
+    yield name, safetensors_file.bfloat16(dense) if form == "bf16" else dense
 
 
 def _packed(tensor: TensorData, scheme: AffineQuantization) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -80,24 +86,3 @@ def _unpacked(words: np.ndarray, bits: int) -> np.ndarray:
     """The packed integers as f32 [rows, columns]."""
     shifts = np.arange(0, 32, bits, dtype=np.uint32)
     return ((words[..., None] >> shifts) & np.uint32((1 << bits) - 1)).astype("<f4").reshape(len(words), -1)
-
-
-def _bfloat16(array: np.ndarray) -> np.ndarray:
-    """The upper halves of float32 words, rounded to nearest, ties to even."""
-    bits = np.ascontiguousarray(array).view(np.uint32)
-    return ((bits + np.uint32(0x7FFF) + ((bits >> np.uint32(16)) & np.uint32(1))) >> np.uint32(16)).astype("<u2")
-
-
-def _write_safetensors(arrays: Mapping[str, np.ndarray], path: Path) -> None:
-    """The safetensors format: header length u64, JSON header, the tensors' bytes one after another."""
-    header: dict[str, Any] = {"__metadata__": {"format": "mlx"}}
-    end = 0
-    for name, array in arrays.items():
-        start, end = end, end + array.nbytes
-        kind = _NAMES[array.dtype.newbyteorder("<").str]
-        header[name] = {"dtype": kind, "shape": list(array.shape), "data_offsets": [start, end]}
-    encoded = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(encoded).to_bytes(8, "little") + encoded)
-        for array in arrays.values():
-            file.write(np.ascontiguousarray(array).data)

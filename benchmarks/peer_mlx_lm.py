@@ -2,6 +2,7 @@
 
 ``peer_mlx_lm.py measure MODEL WORKLOAD`` prints one JSON object; ``peer_mlx_lm.py serve MODEL PORT`` serves. With
 ``--blas LIBRARY PREFIX ELF`` the functions of a BLAS are first put under MLX by the file ``ELF`` (Lattice's ``elf.py``).
+``--dtype`` casts the weights after they were loaded, before anything is measured.
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ def put_under_mlx(library: str, prefix: str, elf: str) -> None:
     module.publish({name: ctypes.cast(handle[prefix + name], ctypes.c_void_p).value for name in names}, "libblas-under-mlx.so")
 
 
-def measure(model_path: str, workload: w.Workload) -> dict[str, Any]:
+def measure(model_path: str, workload: w.Workload, dtype: str | None) -> dict[str, Any]:
     """Rates of one sequence through ``generate_step`` and of one and several through ``BatchGenerator``."""
     import mlx.core as mx
     from mlx_lm.generate import BatchGenerator, generate_step  # type: ignore[import-not-found, unused-ignore]  # extra `bench`
@@ -38,6 +39,9 @@ def measure(model_path: str, workload: w.Workload) -> dict[str, Any]:
 
     mx.set_default_device(mx.cpu)
     model, _ = load_model(Path(model_path))
+    if dtype is not None:
+        model.set_dtype(getattr(mx, dtype))
+        mx.eval(model.parameters())
 
     def one(prompt: list[int], tokens: int) -> list[int]:
         return [int(token) for token, _ in generate_step(mx.array(prompt), model, max_tokens=tokens)]
@@ -70,6 +74,7 @@ def main() -> None:
     parser.add_argument("what", choices=("measure", "serve"))
     parser.add_argument("model")
     parser.add_argument("argument", help="the workload's file, or the port")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16", "float16"))
     parser.add_argument("--blas", nargs=3, metavar=("LIBRARY", "PREFIX", "ELF"))
     arguments = parser.parse_args()
     if importlib.util.find_spec("mlx_lm") is None:
@@ -79,7 +84,7 @@ def main() -> None:
     if arguments.what == "serve":
         serve(arguments.model, arguments.argument)
     else:
-        print(json.dumps(measure(arguments.model, w.load(Path(arguments.argument)))))
+        print(json.dumps(measure(arguments.model, w.load(Path(arguments.argument)), arguments.dtype)))
 
 
 if __name__ == "__main__":

@@ -11,8 +11,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
-import subprocess
 import sys
 import tempfile
 from pathlib import Path
@@ -21,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import http_streams
 import mlx_lm_checkpoint
 import workload as w
+from child_process import environment, run_json
 
 from lattice_core.descriptors import Settings
 from lattice_core.errors import LatticeError
@@ -32,7 +31,7 @@ from lattice_mlx.blas_check import examine
 from lattice_mlx.openblas_threads import short_waits
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
 
     from lattice_core.protocols import Checkpoint
 
@@ -86,11 +85,11 @@ def _measure(
         mlx_lm_checkpoint.write(checkpoint, form, folder / form)
     dense = str(folder / "f32")
     for form in arguments.forms:
-        results[f"mlx-lm {form}"] = _run([*peer, "measure", str(folder / form), str(file)])
+        results[f"mlx-lm {form}"] = run_json([*peer, "measure", str(folder / form), str(file)])
     if blas:
         with short_waits():
-            results[WITH_BLAS] = _run([*peer, "measure", dense, str(file), *blas])
-    results[LATTICE] = _run([sys.executable, str(HERE / "lattice_in_process.py"), str(arguments.model), str(file)])
+            results[WITH_BLAS] = run_json([*peer, "measure", dense, str(file), *blas])
+    results[LATTICE] = run_json([sys.executable, str(HERE / "lattice_in_process.py"), str(arguments.model), str(file)])
     if not arguments.no_http:
         tokens = workload.stream_decode
         if "f32" in arguments.forms:
@@ -103,14 +102,6 @@ def _measure(
     return results
 
 
-def _environment() -> dict[str, str]:
-    """This environment without what would change either side."""
-    return {name: value for name, value in os.environ.items() if not name.startswith(("LATTICE_", "LD_", "PYTHON"))} | {
-        "HF_HUB_OFFLINE": "1",
-        "PYTHONUNBUFFERED": "1",
-    }
-
-
 def _blas() -> list[str]:
     """The arguments that put our BLAS under the peer; none where Lattice itself finds none."""
     report = load_fast_blas()
@@ -118,20 +109,11 @@ def _blas() -> list[str]:
     return ["--blas", report.path, examine(report.path)["prefix"], elf.__file__] if report.fast and report.path else []
 
 
-def _run(command: Sequence[str]) -> dict[str, Any]:
-    print("+", *command, file=sys.stderr, flush=True)
-    done = subprocess.run(command, env=_environment(), stdout=subprocess.PIPE, text=True, check=False)
-    if done.returncode != 0:
-        raise SystemExit(f"{command[1]} ended with status {done.returncode}")
-    answer: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
-    return answer
-
-
 def _serve(command: Callable[[str], list[str]], folder: Path, tokens: int) -> dict[str, Any]:
     port = http_streams.free_port()
     arguments = command(str(port))
     print("+", *arguments, file=sys.stderr, flush=True)
-    with http_streams.server(arguments, _environment(), port, folder / "server.log"):
+    with http_streams.server(arguments, environment(), port, folder / "server.log"):
         return http_streams.measure(port, tokens)
 
 

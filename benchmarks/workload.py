@@ -43,7 +43,7 @@ ENOUGH_SECONDS = 25.0
 
 
 class Workload(NamedTuple):
-    """Token ids of the prompts, and the numbers of tokens to generate."""
+    """Token ids of the prompts, and the numbers of tokens to generate. Without ``streams`` only one sequence is measured."""
 
     short: list[int]
     long: list[int]
@@ -123,7 +123,8 @@ def measure(
     long = timed(lambda: one(fresh(workload.long), 1))
     answer = rates(workload, first, whole, long, lookahead)
     answer["tokens"] = one(workload.short[:32], 16)
-    many([workload.short[:8]] * 2, 2)
-    for count in (1, len(workload.streams)):
-        answer[f"streams_{count}"] = streams(count)
+    if workload.streams:
+        many([workload.short[:8]] * 2, 2)
+        for count in (1, len(workload.streams)):
+            answer[f"streams_{count}"] = streams(count)
     return answer

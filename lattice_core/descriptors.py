@@ -70,12 +70,13 @@ class Settings:
     """The values a factory is called with: the plugin's own options, and the core's options that parts share.
 
     Keys are option names in kebab case. ``sources`` tells where a core value came from: ``flag``, ``environment``,
-    ``config`` or ``default``.
+    ``config`` or ``default``. A backend's factory also finds the architectures that plugins registered for it, by name.
     """
 
     own: Mapping[str, Any] = field(factory=dict)
     core: Mapping[str, Any] = field(factory=dict)
     sources: Mapping[str, str] = field(factory=dict)
+    architectures: Mapping[str, ArchitectureSpec] = field(factory=dict)
 
 
 @frozen(kw_only=True)
@@ -107,11 +108,13 @@ def resolve(target: Callable[..., Any] | str) -> Callable[..., Any]:
 class LoaderSpec(Spec):
     """A storage format. ``probe(path)`` looks at names and at most a few bytes, and answers with a ``Match`` or None.
 
-    ``factory(settings) -> Loader``. ``looks_for`` says in words what ``probe`` wants to see.
+    ``factory(settings) -> Loader``. ``looks_for`` says in words what ``probe`` wants to see. ``adapter_probe(path)`` does the
+    same for adapters; a loader that has it implements ``AdapterLoader``.
     """
 
     probe: Callable[[Path], Match | None] | str
     looks_for: str
+    adapter_probe: Callable[[Path], Match | None] | str | None = None
 
 
 @frozen(kw_only=True)
@@ -124,6 +127,19 @@ class BackendSpec(Spec):
 
     consumes: str = "tensors"
     checkpoint: Callable[[Settings], Any] | str | None = None
+
+
+@frozen(kw_only=True)
+class ArchitectureSpec(Spec):
+    """An architecture that a backend learns to run. What ``factory`` is and makes is for that backend to say.
+
+    ``backend`` is its name. ``classes`` are the names in ``architectures`` of a configuration that the architecture serves,
+    ``model_types`` the values of ``model_type``, for configurations that name no class.
+    """
+
+    backend: str
+    classes: tuple[str, ...] = ()
+    model_types: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)
@@ -166,11 +182,14 @@ class SourceSpec(Spec):
 class CommandSpec(Spec):
     """A command of ``lattice``. ``factory(args, context) -> int`` runs it and returns the exit status.
 
-    ``arguments(parser)`` adds its arguments to an ``argparse`` parser.
+    ``arguments(parser)`` adds its arguments to an ``argparse`` parser. ``core_options`` names the core's options whose flags
+    the command takes too, such as ``dtype``; one that names a part (``backend``, ``loader``) brings the flags of all parts of
+    that kind. Their values stand in ``context.values``.
     """
 
     arguments: Callable[[ArgumentParser], None] | str
     factory: Callable[[Namespace, Any], int] | str
+    core_options: tuple[str, ...] = ()
 
 
 @frozen(kw_only=True)

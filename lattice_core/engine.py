@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import concurrent.futures
 import itertools
 import math
 import secrets
@@ -11,38 +10,45 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from attrs import field, frozen
 
+from lattice_core.adapters import AdapterLimits, Adapters, OpenedAdapter
 from lattice_core.detokenizer import DetokenizerFactory
 from lattice_core.errors import (
+    AdapterError,
     ContextLengthExceededError,
     InsufficientMemoryError,
-    LatticeError,
     RequestError,
-    UnknownModelError,
     UnsupportedFeatureError,
 )
 from lattice_core.generation import Generation
 from lattice_core.ledger import MemoryLedger, default_limit, size_text
+from lattice_core.preparation import PreparationPool
 from lattice_core.scheduler import Constraint, Row, SchedulerConfig
 from lattice_core.stop_strings import StopStrings
 from lattice_core.telemetry import Telemetry
 from lattice_core.tokenizer import Tokenizer
-from lattice_core.types import EngineStats, Health, Limits, Prompt
+from lattice_core.types import MODEL_ALIAS, EngineStats, Health, Limits, Prompt
 from lattice_core.worker import Worker, WorkerParts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from pathlib import Path
     from types import TracebackType
 
-    from lattice_core.errors import EngineDiedError
-    from lattice_core.protocols import Backend, ChatFormat, Checkpoint, Grammar, Observer, Sampler, Vocabulary
-    from lattice_core.types import GenerationRequest, ModelInfo, SamplingParams
+    from lattice_core.adapters import AdapterLease
+    from lattice_core.errors import EngineDiedError, LatticeError
+    from lattice_core.protocols import (
+        AdapterCheckpoint,
+        Backend,
+        ChatFormat,
+        Checkpoint,
+        Grammar,
+        Observer,
+        Sampler,
+        Vocabulary,
+    )
+    from lattice_core.types import AdapterInfo, GenerationRequest, ModelInfo, SamplingParams
 
 T = TypeVar("T")
-
-MODEL_ALIAS = "lattice"
-"""A request may name the served model so, whatever it is."""
-
-_PREPARERS = 4
 
 
 @frozen
@@ -57,6 +63,8 @@ class EngineConfig:
     slow_reader_seconds: float = 60.0
     stall_seconds: float = 300.0
     prepare_seconds: float = 60.0
+    adapter_seconds: float = 600.0
+    adapters: AdapterLimits = field(factory=AdapterLimits)
     format: str = ""
 
 
@@ -70,6 +78,7 @@ class Engine:
         tokenizer: Tokenizer,
         chat_format: ChatFormat,
         grammars: Mapping[str, Callable[[], Grammar]],
+        open_adapter: Callable[[Path], AdapterCheckpoint] | None = None,
     ) -> None:
         """Use ``Engine.start``; loads the model on its own thread and waits for it."""
         self._config = config
@@ -78,15 +87,18 @@ class Engine:
         self._tokenizer = tokenizer
         self._chat_format = chat_format
         self._grammars = dict(grammars)
+        self._open_adapter = open_adapter
         self._compilers: dict[str, Grammar] = {}
         self._detokenizers = DetokenizerFactory(tokenizer)
         self._numbers = itertools.count(1)
         self._worker = Worker(parts)
         self._info = self._worker.start()
-        self._pool = concurrent.futures.ThreadPoolExecutor(_PREPARERS, thread_name_prefix="lattice-prepare")
+        self._pool = PreparationPool()
+        names = (config.model_id, MODEL_ALIAS)
+        self._adapters = Adapters(names, config.adapters, parts.ledger, self._worker.between_steps)
 
     @classmethod
-    def start(
+    def start(  # noqa: PLR0913  # the parts of an engine, each given by its name
         cls,
         *,
         checkpoint: Checkpoint,
@@ -97,11 +109,13 @@ class Engine:
         grammars: Mapping[str, Callable[[], Grammar]] | None = None,
         observers: Mapping[str, Observer] | None = None,
         progress: Callable[[int, int], None] | None = None,
+        open_adapter: Callable[[Path], AdapterCheckpoint] | None = None,
     ) -> Engine:
         """Load the model on its own thread and return when it can serve. Raises ``ModelError``.
 
         The tokenizer and the chat format are made first: what is wrong with them is known before any weight is loaded.
         ``backend`` and ``sampler`` are called on the device thread. ``progress(done, total)`` tells loaded bytes.
+        ``open_adapter`` is called for each ``load_adapter``, on the pool; without it none can be loaded.
         """
         tokenizer = Tokenizer.from_checkpoint(checkpoint)
         rendered = chat_format(tokenizer)
@@ -122,7 +136,7 @@ class Engine:
             progress=progress or (lambda _done, _total: None),
         )
         try:
-            return cls(config, parts, tokenizer, rendered, grammars or {})
+            return cls(config, parts, tokenizer, rendered, grammars or {}, open_adapter)
         except BaseException:
             telemetry.close()
             raise
@@ -183,25 +197,62 @@ class Engine:
         """Call ``callback`` from some thread if the engine dies; at once if it already has."""
         self._worker.on_death(callback)
 
+    # ------------------------------------------------------------------------------------ adapters
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The resident adapters, in the order in which they were loaded."""
+        return self._adapters.infos()
+
+    def load_adapter(self, name: str, path: Path, *, default: bool = False) -> AdapterInfo:
+        """Make an adapter resident; see ``protocols.EngineAPI.load_adapter``."""
+        opener = self._open_adapter
+        if opener is None:
+            raise AdapterError("this engine was started without a loader of adapters")
+
+        def opened() -> OpenedAdapter:
+            return self._pool.run(
+                f"opening the adapter {name!r}",
+                lambda: OpenedAdapter.of(opener(path)),
+                self._config.adapter_seconds,
+                refusal=AdapterError,
+                late=lambda result: result.checkpoint.close(),
+            )
+
+        return self._adapters.load(name, opened, default=default)
+
+    def unload_adapter(self, name: str) -> int:
+        """Take an adapter out of service; see ``protocols.EngineAPI.unload_adapter``."""
+        return self._adapters.unload(name)
+
     # ------------------------------------------------------------------------------------ requests
 
     def submit(self, request: GenerationRequest) -> Generation:
         """Check, render, tokenise and queue a request; see ``protocols.EngineAPI.submit``."""
         self._worker.check_admission()
-        self._check_model(request.model)
+        adapter = self._adapters.lease(request.model, request.adapter)
+        try:
+            return self._submit(request, adapter)
+        except BaseException:
+            if adapter is not None:
+                adapter.release()
+            raise
+
+    def _submit(self, request: GenerationRequest, adapter: AdapterLease | None) -> Generation:
         _check_sampling(request.sampling)
         prompt = self._prepare("rendering the prompt", lambda: self._prompt(request))
         max_tokens = self._max_tokens(len(prompt.ids), request.max_tokens)
         reserve = self._info.state_bytes(len(prompt.ids) + max_tokens)
-        if not self._ledger.fits(reserve, beside=self._info.nbytes):
+        weights = self._info.nbytes + self._adapters.nbytes
+        if not self._ledger.fits(reserve, beside=weights):
             raise InsufficientMemoryError(
-                f"this request may need {size_text(reserve)} of state beside {size_text(self._info.nbytes)} of weights, and the"
+                f"this request may need {size_text(reserve)} of state beside {size_text(weights)} of weights, and the"
                 f" memory limit is {size_text(self._ledger.limit or 0)}; ask for fewer tokens or raise --memory"
             )
         constraint = self._constraint(request)
         # Raw prompts end here too: who renders a chat by hand expects its turns to end as the format's do.
         stop_ids = self._info.eos_ids | self._tokenizer.eos_ids | self._chat_format.stop_ids
-        generation = Generation(next(self._numbers), len(prompt.ids), self._worker.wake)
+        name = None if adapter is None else adapter.name
+        generation = Generation(next(self._numbers), len(prompt.ids), self._worker.wake, name)
         seed = request.sampling.seed
         self._worker.submit(
             Row(
@@ -218,6 +269,7 @@ class Engine:
                 reserve=reserve,
                 clock=time.monotonic,
                 submitted=time.monotonic(),
+                adapter=adapter,
             )
         )
         return generation
@@ -229,7 +281,7 @@ class Engine:
     def close(self, timeout: float = 5.0) -> None:
         """Stop admitting, let running requests finish for ``timeout`` seconds, cancel the rest, end the thread."""
         self._worker.close(timeout)
-        self._pool.shutdown(wait=False, cancel_futures=True)
+        self._pool.close()
         self._telemetry.close()
 
     def __enter__(self) -> Self:
@@ -239,10 +291,6 @@ class Engine:
         self.close()
 
     # ------------------------------------------------------------------------------------ checks
-
-    def _check_model(self, name: str | None) -> None:
-        if name is not None and name not in {MODEL_ALIAS, self.model_id}:
-            raise UnknownModelError(f"the model {name!r} is not served here; served: {self.model_id}", param="model")
 
     def _prompt(self, request: GenerationRequest) -> Prompt:
         if (request.messages is None) == (request.prompt is None):
@@ -293,18 +341,7 @@ class Engine:
 
     def _prepare(self, what: str, work: Callable[[], T]) -> T:
         """Run work that a request's text decides on the pool, within the deadline."""
-        future = self._pool.submit(work)
-        try:
-            return future.result(self._config.prepare_seconds)
-        except concurrent.futures.TimeoutError:
-            if future.done():
-                raise
-            future.cancel()
-            raise RequestError(f"{what} took longer than {self._config.prepare_seconds:g} s; the request is refused") from None
-        except LatticeError:
-            raise
-        except (Exception, SystemExit) as error:
-            raise LatticeError(f"{what} failed", detail=f"{type(error).__name__}: {error}") from error
+        return self._pool.run(what, work, self._config.prepare_seconds)
 
 
 def _check_sampling(params: SamplingParams) -> None:

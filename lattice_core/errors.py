@@ -73,6 +73,13 @@ class UnknownModelError(RequestError):
     http_status = 404
 
 
+class UnknownAdapterError(RequestError):
+    """A request names an adapter that is not loaded."""
+
+    code = "lora_adapter_not_found"
+    http_status = 404
+
+
 class InsufficientMemoryError(RequestError):
     """A request that could never fit into the memory budget."""
 
@@ -111,6 +118,25 @@ class ModelError(LatticeError):
     code = "model_load_failed"
     http_status = 503
     exit_code = ExitCode.MODEL
+
+
+class AdapterError(ModelError):
+    """An adapter that cannot be found, read or made to fit the model; nothing was loaded."""
+
+    code = "lora_load_failed"
+    http_status = 400
+
+
+class AdapterLimitError(AdapterError):
+    """An adapter beyond what may be resident at the same time."""
+
+    code = "lora_residency_limit_exceeded"
+
+
+class UnsupportedAdapterError(AdapterError):
+    """The model of this backend cannot hold adapters."""
+
+    code = "lora_unsupported_backend"
 
 
 class PluginError(LatticeError):

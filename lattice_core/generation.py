@@ -28,10 +28,11 @@ _COALESCE_AFTER = 64
 class Generation:
     """The events of one request, for one reader. As a context manager it cancels on leaving unless it has ended."""
 
-    def __init__(self, number: int, prompt_tokens: int, wake: Callable[[], None]) -> None:
+    def __init__(self, number: int, prompt_tokens: int, wake: Callable[[], None], adapter: str | None = None) -> None:
         """``wake`` tells the device thread that this generation was cancelled or read."""
         self.id = number
         self.prompt_tokens = prompt_tokens
+        self.adapter = adapter
         self._wake = wake
         self._condition = threading.Condition()
         self._events: deque[Event] = deque()

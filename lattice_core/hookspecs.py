@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from lattice_core.descriptors import (
+        ArchitectureSpec,
         BackendSpec,
         ChatFormatSpec,
         CommandSpec,
@@ -61,6 +62,22 @@ def lattice_backends() -> Iterable[BackendSpec]:  # type: ignore[empty-body]
         def lattice_backends():
             yield BackendSpec(name="torch", summary="PyTorch", factory="my_torch.backend:TorchBackend", requires=("torch",),
                               install="pip install torch")
+    """
+
+
+@hookspec
+def lattice_architectures() -> Iterable[ArchitectureSpec]:  # type: ignore[empty-body]
+    """Model architectures for a backend that another plugin brings.
+
+    Example::
+
+        from lattice_core import hookimpl
+        from lattice_core.descriptors import ArchitectureSpec
+
+        @hookimpl
+        def lattice_architectures():
+            yield ArchitectureSpec(name="olmo2", summary="OLMo 2", backend="mlx", factory="my_olmo.olmo2:read",
+                                   classes=("Olmo2ForCausalLM",), model_types=("olmo2",))
     """
 
 

@@ -16,12 +16,16 @@ if TYPE_CHECKING:
 
     from lattice_core.errors import LatticeError
     from lattice_core.types import (
+        AdapterId,
+        AdapterInfo,
         EngineStats,
         Event,
         GenerationRequest,
         Health,
         Limits,
+        LowRankUpdate,
         Message,
+        ModelDescription,
         ModelInfo,
         Prompt,
         RowInput,
@@ -94,6 +98,42 @@ class Loader(Protocol):
         ...
 
 
+class AdapterCheckpoint(Protocol):
+    """An opened adapter: low-rank updates by the module that they change. Knows no model."""
+
+    @property
+    def format(self) -> str:
+        """A short name of the storage format for logs, such as ``PEFT`` or ``MLX``."""
+        ...
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all tensors as stored."""
+        ...
+
+    @property
+    def fingerprint(self) -> str:
+        """A digest of everything that decides the adapter's effect; part of every cache key."""
+        ...
+
+    def updates(self) -> Mapping[str, LowRankUpdate]:
+        """By module, named below the decoder in Hugging Face notation: ``layers.0.self_attn.q_proj``, ``lm_head``."""
+        ...
+
+    def close(self) -> None:
+        """Give the files back. Views handed out before stay valid."""
+        ...
+
+
+@runtime_checkable
+class AdapterLoader(Protocol):
+    """A loader that also opens adapters."""
+
+    def open_adapter(self, path: Path) -> AdapterCheckpoint:
+        """Open the adapter at ``path``; raises ``ModelError`` with one line that names the file, the tensor and the cause."""
+        ...
+
+
 class LogitsHandle(Protocol):
     """Logits of one forward pass, possibly not computed yet: one row for each wanted position, in the plan's order."""
 
@@ -161,6 +201,35 @@ class Model(Protocol):
 
     def close(self) -> None:
         """Free the weights."""
+        ...
+
+
+@runtime_checkable
+class AdapterModel(Protocol):
+    """A model that can hold adapters beside its weights; each row of a plan names the one that it uses.
+
+    Adapters belong to no state: they outlive ``reset``.
+    """
+
+    def load_adapter(self, adapter: AdapterCheckpoint) -> AdapterId:
+        """Make an adapter resident. Raises ``ModelError`` naming the tensor that does not fit, with nothing loaded."""
+        ...
+
+    def adapter_bytes(self, adapter: AdapterId) -> int:
+        """Bytes that a resident adapter takes."""
+        ...
+
+    def unload_adapter(self, adapter: AdapterId) -> None:
+        """Free an adapter. ``KeyError`` for an unknown one; no state may be fed with it afterwards."""
+        ...
+
+
+@runtime_checkable
+class DescribingBackend(Protocol):
+    """A backend that can say what a checkpoint would be without loading it."""
+
+    def describe(self, checkpoint: Checkpoint, limits: Limits) -> ModelDescription:
+        """Sizes and the accounting of tensors. Raises ``ModelError`` for a configuration that it cannot run."""
         ...
 
 
@@ -312,6 +381,11 @@ class Generation(Protocol):
         """Tokens of the prompt."""
         ...
 
+    @property
+    def adapter(self) -> str | None:
+        """The name of the adapter that the answer is made with."""
+        ...
+
     def __iter__(self) -> Iterator[Event]:
         """Events as they come; blocks the calling thread."""
         ...
@@ -354,6 +428,25 @@ class EngineAPI(Protocol):
     @property
     def vocabulary(self) -> Vocabulary:
         """The tokenizer of the served model."""
+        ...
+
+    def adapters(self) -> tuple[AdapterInfo, ...]:
+        """The resident adapters, in the order in which they were loaded."""
+        ...
+
+    def load_adapter(self, name: str, path: Path, *, default: bool = False) -> AdapterInfo:
+        """Make the adapter at ``path`` resident and selectable as ``name``; requests go on meanwhile. Blocks until it is done.
+
+        With ``default`` it also serves the requests that name the model itself. Raises ``AdapterError`` and its kinds,
+        ``PluginError``, ``ShuttingDownError``, ``EngineDiedError``; then nothing is loaded.
+        """
+        ...
+
+    def unload_adapter(self, name: str) -> int:
+        """Refuse ``name`` to new requests from now on. Returns how many still use it: the last one's end frees it.
+
+        With 0 it is freed already. Raises ``UnknownAdapterError``, ``ShuttingDownError``, ``EngineDiedError``.
+        """
         ...
 
     def health(self) -> Health:
@@ -417,10 +510,14 @@ class Observer(Protocol):
 
 
 __all__ = [
+    "AdapterCheckpoint",
+    "AdapterLoader",
+    "AdapterModel",
     "Backend",
     "BatchSampler",
     "ChatFormat",
     "Checkpoint",
+    "DescribingBackend",
     "EngineAPI",
     "Frontend",
     "Generation",

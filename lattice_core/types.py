@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 StateId = NewType("StateId", int)
 """Names one sequence's state inside a model."""
 
+AdapterId = NewType("AdapterId", int)
+"""Names one loaded adapter inside a model."""
+
+MODEL_ALIAS = "lattice"
+"""A request may name the served model so, whatever it is."""
+
 # ---------------------------------------------------------------------------------------------- requests
 
 
@@ -55,12 +61,14 @@ class GenerationRequest:
 
     ``prompt`` is text that is parsed with control tokens (the caller rendered it) or token ids. ``max_tokens`` None means
     the rest of the context; more than the rest is clamped. ``stop`` are strings, earliest match wins, never emitted.
-    ``model`` None, ``lattice`` or the served name is the served model.
+    ``model`` None, ``lattice`` or the served name is the served model, with the default adapter where there is one; the name
+    of an adapter is the served model with that. ``adapter`` names one beside ``model``; an empty text is none at all.
     """
 
     messages: tuple[Message, ...] | None = None
     prompt: str | tuple[int, ...] | None = None
     model: str | None = None
+    adapter: str | None = None
     max_tokens: int | None = None
     stop: tuple[str, ...] = ()
     sampling: SamplingParams = field(factory=SamplingParams)
@@ -190,6 +198,23 @@ class EngineStats:
     reserved_bytes: int = 0
 
 
+@frozen
+class AdapterInfo:
+    """An adapter that is resident beside the model. ``nbytes`` are those that it takes there.
+
+    ``default`` ones serve the requests that name the model itself. ``requests`` use it now or wait for their turn; an
+    ``unloading`` one takes no new ones and is freed with the last of them.
+    """
+
+    name: str
+    format: str
+    nbytes: int
+    fingerprint: str
+    default: bool = False
+    requests: int = 0
+    unloading: bool = False
+
+
 # ---------------------------------------------------------------------------------------------- weights
 
 
@@ -197,8 +222,9 @@ class EngineStats:
 class AffineQuantization:
     """Packed weights ``w = q * scale + bias`` per group of ``group_size`` along the last axis.
 
-    The packed words are little-endian u32; element ``i`` of a row stands at bits ``bits * (i % (32 // bits))`` of word
-    ``i // (32 // bits)`` (the layout of MLX's affine mode). Bits are 2, 4 or 8; scales and biases are F16, BF16 or F32.
+    The packed words are little-endian u32. A row's words are one little-endian number in which element ``i`` stands at bits
+    ``bits * i`` to ``bits * (i + 1)`` (the layout of MLX's affine mode). Bits are 2, 3, 4, 5, 6 or 8; scales and biases are
+    F16, BF16 or F32, one for each group: ``shape[:-1] + (shape[-1] / group_size,)``.
     """
 
     bits: int
@@ -227,6 +253,23 @@ class TensorData:
     data: memoryview
     scales: memoryview | None = None
     biases: memoryview | None = None
+
+
+@frozen
+class LowRankUpdate:
+    """What an adapter adds to one linear module: ``W + scale * B A`` (LoRA, Hu et al., 2021, arXiv:2106.09685).
+
+    ``a`` holds A [rank, in] and ``b`` holds B [out, rank], both plain F32, F16 or BF16.
+    """
+
+    a: TensorData
+    b: TensorData
+    scale: float
+
+    @property
+    def rank(self) -> int:
+        """The inner width of the product."""
+        return self.a.spec.shape[0]
 
 
 @frozen
@@ -272,6 +315,32 @@ class ModelInfo:
         return self.state_bytes_fixed + tokens * self.state_bytes_per_token
 
 
+@frozen
+class ModelDescription:
+    """What a backend can say of a checkpoint without reading weights.
+
+    ``missing`` are tensors that the architecture needs and the checkpoint lacks, ``unexpected`` those that it does not know,
+    ``misshapen`` one line for each tensor of another shape, ``skipped`` tensors that are known and not used (such as those of
+    a vision tower). ``weight_bytes`` is what the weights take when loaded, ``dtype`` that of activations.
+    """
+
+    architecture: str
+    vocab_size: int
+    context: int
+    dtype: str
+    weight_bytes: int
+    state_bytes_fixed: int
+    state_bytes_per_token: int
+    missing: tuple[str, ...] = ()
+    unexpected: tuple[str, ...] = ()
+    misshapen: tuple[str, ...] = ()
+    skipped: tuple[str, ...] = ()
+
+    def state_bytes(self, tokens: int) -> int:
+        """Bytes that one row's state of ``tokens`` tokens takes, estimated."""
+        return self.state_bytes_fixed + tokens * self.state_bytes_per_token
+
+
 # ---------------------------------------------------------------------------------------------- plans
 
 
@@ -293,11 +362,15 @@ class Pending:
 
 @frozen(eq=False)
 class RowInput:
-    """One row of a plan: the tokens that its state consumes in this step."""
+    """One row of a plan: the tokens that its state consumes in this step, with the adapter that changes the weights for it.
+
+    A state keeps to one adapter: what it has consumed was computed with it.
+    """
 
     state: StateId
     tokens: tuple[int, ...] | Pending
     want: Want = Want.LAST
+    adapter: AdapterId | None = None
 
     @property
     def count(self) -> int:

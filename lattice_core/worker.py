@@ -9,11 +9,12 @@ import logging
 import threading
 import time
 from collections import deque
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
 from lattice_core.causes import cause_of
+from lattice_core.device_task import DeviceTask
 from lattice_core.errors import EngineDiedError, LatticeError, ModelError, ServerBusyError, ShuttingDownError
 from lattice_core.ledger import size_text
 from lattice_core.scheduler import Scheduler
@@ -21,6 +22,7 @@ from lattice_core.types import Cancelled, Done
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from concurrent.futures import Future
 
     from lattice_core.ledger import MemoryLedger
     from lattice_core.protocols import Backend, Checkpoint, Model, Sampler
@@ -55,6 +57,7 @@ class Worker:
         self._parts = parts
         self._condition = threading.Condition()
         self._inbox: deque[Row] = deque()
+        self._tasks: deque[DeviceTask] = deque()
         self._woken = False
         self._closing: float | None = None
         self._loaded = threading.Event()
@@ -99,6 +102,25 @@ class Worker:
             self._inbox.append(row)
             self._woken = True
             self._condition.notify_all()
+
+    def between_steps(self, work: Callable[[Model], Any]) -> Future[Any]:
+        """Let the device thread do ``work(model)`` before its next step, or at once where it is the caller.
+
+        Raises ``ShuttingDownError`` or ``EngineDiedError``; the future gets one of them where the engine ends before.
+        """
+        task = DeviceTask(work)
+        if threading.current_thread() is self._thread and self._model is not None:
+            task.run(self._model)
+            return task.future
+        with self._condition:
+            if self.dead is not None:
+                raise self.dead
+            if self._closing is not None:
+                raise ShuttingDownError("the engine is shutting down")
+            self._tasks.append(task)
+            self._woken = True
+            self._condition.notify_all()
+        return task.future
 
     def wake(self) -> None:
         """Make the loop look again: something was cancelled or read."""
@@ -150,6 +172,7 @@ class Worker:
             self._thread.join(timeout + 5.0)
             if self._thread.is_alive():
                 _LOG.warning("the device thread is still in a step after %.1f s; leaving it behind", timeout + 5.0)
+                self._refuse_tasks()
 
     # ------------------------------------------------------------------------------------ the device thread
 
@@ -172,6 +195,7 @@ class Worker:
             _LOG.exception("the device thread failed")
             self._die(EngineDiedError("the engine's thread failed", detail=repr(error)))
         finally:
+            self._refuse_tasks()
             try:
                 self._model.close()
             except (Exception, SystemExit):  # noqa: BLE001  the engine has ended; there is nobody to tell but the log
@@ -202,7 +226,7 @@ class Worker:
         while True:
             with self._condition:
                 if scheduler.idle:
-                    self._condition.wait_for(lambda: self._inbox or self._closing is not None)
+                    self._condition.wait_for(lambda: self._inbox or self._tasks or self._closing is not None)
                 elif not worked:
                     self._condition.wait_for(
                         lambda: self._inbox or self._woken or self._closing is not None, timeout=_PAUSED_POLL
@@ -216,8 +240,23 @@ class Worker:
                 scheduler.cancel_all("the engine is shutting down")
                 return
             self._step_began = time.monotonic()
+            self._run_tasks()
             worked = scheduler.step()
             self._step_began = None
+
+    def _run_tasks(self) -> None:
+        while self._model is not None:
+            with self._condition:
+                if not self._tasks:
+                    return
+                task = self._tasks.popleft()
+            task.run(self._model)
+
+    def _refuse_tasks(self) -> None:
+        with self._condition:
+            left, self._tasks = self._tasks, deque()
+        for task in left:
+            task.refuse(self.dead or ShuttingDownError("the engine is shutting down"))
 
     def _step_error(self, error: BaseException) -> None:
         # One line for the step, however many requests fail with it; frontends add none of their own.
@@ -228,6 +267,8 @@ class Worker:
         terminal = row.generation.terminal
         outcome = "finished" if isinstance(terminal, Done) else "cancelled" if isinstance(terminal, Cancelled) else "failed"
         usage = row.usage
+        if row.adapter is not None:
+            row.adapter.release()
         with self._condition:
             self.outstanding -= 1
             self.counts[outcome] += 1
@@ -236,6 +277,7 @@ class Worker:
         self._parts.telemetry.record(
             "generation_ended",
             outcome=outcome,
+            adapter=row.generation.adapter,
             prompt_tokens=usage.prompt_tokens,
             completion_tokens=usage.completion_tokens,
             seconds=row.timings().total,

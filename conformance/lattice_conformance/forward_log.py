@@ -13,19 +13,23 @@ from lattice_conformance.scripted_tokenizer import text_of
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from lattice_core.types import StateId, Want
+    from lattice_core.types import AdapterId, StateId, Want
 
 _KEPT = 10_000
 
 
 @frozen
 class RowRecord:
-    """One row of a forward: its state, the tokens it consumed, what it wanted, whether its prompt was complete before."""
+    """One row of a forward: its state, the tokens it consumed, what it wanted, its adapter.
+
+    ``decode``: whether its prompt was complete before.
+    """
 
     state: StateId
     tokens: tuple[int, ...]
     want: Want
     decode: bool
+    adapter: AdapterId | None = None
 
 
 class ForwardLog:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lattice_core import hookimpl
-from lattice_core.descriptors import BackendSpec, GrammarSpec, Option, SamplerSpec
+from lattice_core.descriptors import BackendSpec, GrammarSpec, LoaderSpec, Option, SamplerSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -24,8 +24,22 @@ def lattice_backends() -> Iterable[BackendSpec]:
             Option("context", "context of the model in tokens", type="int", default=4096, minimum=16, maximum=1_048_576),
             Option("fail", "fail while loading, or in every step", choices=("load", "steps")),
             Option("gate", "a FIFO: every byte read from it permits one decode token", type="path", metavar="FIFO"),
+            Option("adapters", "whether the model can hold adapters", type="bool", default=True),
             Option("load-delay", "seconds that loading takes", type="float", default=0.0, minimum=0, maximum=3600),
         ),
+    )
+
+
+@hookimpl
+def lattice_loaders() -> Iterable[LoaderSpec]:
+    """The loader of adapters for the scripted backend."""
+    yield LoaderSpec(
+        name="scripted",
+        summary="adapters of the scripted backend: files that end in .scripted",
+        factory="lattice_conformance.scripted_adapter:ScriptedLoader",
+        probe="lattice_conformance.scripted_adapter:probe",
+        adapter_probe="lattice_conformance.scripted_adapter:probe_adapter",
+        looks_for="",
     )
 
 

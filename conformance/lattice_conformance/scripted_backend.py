@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lattice_conformance.gate import FifoGate, Gate, TokenGate
+from lattice_conformance.scripted_adapter_model import ScriptedAdapterModel
 from lattice_conformance.scripted_model import ScriptedModel
 from lattice_conformance.scripted_tokenizer import CONTROL_TOKENS, END_OF_TEXT_ID, IM_END_ID, TOKENIZER_SIZE, tokenizer_json
 from lattice_core.errors import ModelError
@@ -90,6 +91,8 @@ class ScriptedCheckpoint:
 class ScriptedBackend:
     """Loads the scripted model. ``fail``: ``load`` refuses to load, ``steps`` makes every forward raise.
 
+    ``adapters`` False is a model that cannot hold any.
+
     ``lookahead`` is what the model says of itself: False is the truth of an eager model and lets every token out before the
     next one meets the gate; True makes the engine launch the next step before it reads the last, as on a real device.
     ``model`` is the model loaded last, for tests to look into.
@@ -103,12 +106,14 @@ class ScriptedBackend:
         gate: TokenGate | None = None,
         load_delay: float = 0.0,
         lookahead: bool = False,
+        adapters: bool = True,
     ) -> None:
         self.context = context
         self._fail = fail
         self._gate = gate
         self._load_delay = load_delay
         self._lookahead = lookahead
+        self._kind = ScriptedAdapterModel if adapters else ScriptedModel
         self.model: ScriptedModel | None = None
 
     def load(self, checkpoint: Checkpoint, limits: Limits, progress: Callable[[int, int], None]) -> ScriptedModel:
@@ -135,7 +140,7 @@ class ScriptedBackend:
             fingerprint="scripted-1",
             lookahead=self._lookahead,
         )
-        self.model = ScriptedModel(info, max_batch=limits.max_batch, fail_steps=self._fail == "steps", gate=self._gate)
+        self.model = self._kind(info, max_batch=limits.max_batch, fail_steps=self._fail == "steps", gate=self._gate)
         progress(1, 1)
         return self.model
 
@@ -156,6 +161,7 @@ def backend_from_settings(settings: Settings) -> ScriptedBackend:
         fail=own.get("fail"),
         gate=None if gate is None else FifoGate(Path(gate)),
         load_delay=own.get("load-delay") or 0.0,
+        adapters=own.get("adapters", True),
     )
 
 

@@ -113,7 +113,10 @@ class ScriptedModel:
         rows = [self._states[row.state] for row in plan]
         decoding = [row.prompt_length is not None for row in rows]
         self.log.add_forward(
-            [RowRecord(row.state, ids, row.want, decode) for row, ids, decode in zip(plan, tokens, decoding, strict=True)]
+            [
+                RowRecord(row.state, ids, row.want, decode, row.adapter)
+                for row, ids, decode in zip(plan, tokens, decoding, strict=True)
+            ]
         )
         if self._fail_steps:
             msg = "scripted failure of every step"
@@ -125,7 +128,7 @@ class ScriptedModel:
             state.tokens += ids
             if state.prompt_length is None and row.want is not Want.NONE:
                 state.prompt_length = len(state.tokens)
-            self._act(state, decode=decode)
+            self._act(row.state, decode=decode)
             if row.want is Want.LAST:
                 logits.append(self._logits(state, len(state.tokens)))
             elif row.want is Want.ALL:
@@ -200,11 +203,16 @@ class ScriptedModel:
             result.append(ids)
         return result
 
-    def _act(self, state: _State, *, decode: bool) -> None:
+    def _script_of(self, state: StateId) -> Script:
+        """What the tokens of ``state`` ask for, as far as they have come."""
+        return read_script(self._states[state].tokens, self._info.context)
+
+    def _act(self, name: StateId, *, decode: bool) -> None:
         """Do to one row what its script says of this forward: wait, hang or raise."""
+        state = self._states[name]
         script = state.script
         if script is None:
-            script = read_script(state.tokens, self._info.context)
+            script = self._script_of(name)
             if state.prompt_length is not None:
                 state.script = script
         time.sleep(script.decode_delay if decode else script.prefill_delay)

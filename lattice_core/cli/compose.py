@@ -8,9 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
+from lattice_core.adapters import AdapterLimits
 from lattice_core.causes import cause_of
+from lattice_core.cli.adapters import load_adapters, locate_adapters, open_adapter
 from lattice_core.cli.log import LoadingProgress
-from lattice_core.cli.opened_model import Located, OpenedModel, locate, open_model
+from lattice_core.cli.opened_model import Located, OpenedModel, locate, name_of, open_model
 from lattice_core.cli.parts import check_flags_are_used, choose_parts
 from lattice_core.cli.signals import Stop, end_on_signals, stop_on_signals
 from lattice_core.engine import Engine, EngineConfig
@@ -21,6 +23,7 @@ from lattice_core.types import Limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lattice_core.cli.adapters import LocatedAdapter
     from lattice_core.cli.command_line import Flags
     from lattice_core.cli.parts import Parts
     from lattice_core.cli.session import Session
@@ -39,11 +42,12 @@ def run_engine(session: Session, command: str | None, flags: Flags) -> int:
         log.warning("plugin %s failed and is left out: %s", record.label, record.cause)
     with end_on_signals(lambda: None):
         located = locate(session, parts)
-        check_flags_are_used(session, flags, _used(session, parts, located))
+        adapters = locate_adapters(session, name_of(session, parts, located))
+        check_flags_are_used(session, flags, _used(session, parts, located, adapters))
         frontend: Frontend = make(parts.frontend, session.settings_for(parts.frontend.spec))
         opened = open_model(session, parts, located)
         try:
-            engine = _engine(session, parts, opened)
+            engine = _engine(session, parts, opened, adapters)
         except BaseException:
             opened.checkpoint.close()
             raise
@@ -53,10 +57,10 @@ def run_engine(session: Session, command: str | None, flags: Flags) -> int:
         opened.checkpoint.close()
 
 
-def _used(session: Session, parts: Parts, located: Located) -> list[Registration]:
+def _used(session: Session, parts: Parts, located: Located, adapters: list[LocatedAdapter]) -> list[Registration]:
     """All parts whose options mean something in this run. Which chat format is used is known only with the model."""
     chosen = (parts.frontend, parts.backend, parts.sampler, located.loader, parts.chat_format)
-    used = [part for part in chosen if part is not None]
+    used = [*(part for part in chosen if part is not None), *(adapter.loader for adapter in adapters)]
     return used if parts.chat_format is not None else [*used, *session.registry.all("chat-format")]
 
 
@@ -78,7 +82,7 @@ def _serve(frontend: Frontend, part: Registration, engine: Engine, drain_seconds
 # ------------------------------------------------------------------------------------------------ the engine
 
 
-def _engine(session: Session, parts: Parts, opened: OpenedModel) -> Engine:
+def _engine(session: Session, parts: Parts, opened: OpenedModel, adapters: list[LocatedAdapter]) -> Engine:
     core = session.values.core
     checkpoint = opened.checkpoint
     backend, observers = _maker(session, parts.backend), _observers(session)
@@ -99,12 +103,19 @@ def _engine(session: Session, parts: Parts, opened: OpenedModel) -> Engine:
                     limits=Limits(context=core["context"], max_batch=core["max-batch"], dtype=core["dtype"]),
                     max_queue=core["max-queue"],
                     memory=core["memory"],
+                    adapters=AdapterLimits(core["max-resident-adapters"], core["max-resident-adapter-bytes"]),
                     format=checkpoint.format,
                 ),
                 progress=progress,
+                open_adapter=lambda path: open_adapter(session, path),
             )
     finally:
         progress.end()
+    try:
+        load_adapters(engine, adapters)
+    except BaseException:
+        engine.close(0.0)
+        raise
     info = engine.model_info
     seconds = time.monotonic() - started
     what = f"{checkpoint.format}, context {info.context}"

@@ -98,6 +98,8 @@ def _targets(spec: Spec) -> Iterator[tuple[str, Callable[..., Any] | str]]:
     yield "factory", spec.factory
     if isinstance(spec, LoaderSpec | ChatFormatSpec):
         yield "probe", spec.probe
+    if isinstance(spec, LoaderSpec) and spec.adapter_probe is not None:
+        yield "adapter_probe", spec.adapter_probe
     if isinstance(spec, BackendSpec) and spec.checkpoint is not None:
         yield "checkpoint", spec.checkpoint
     if isinstance(spec, CommandSpec):

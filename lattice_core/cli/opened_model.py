@@ -55,18 +55,24 @@ def open_model(session: Session, parts: Parts, located: Located) -> OpenedModel:
     core = session.values.core
     path = located.path
     if located.loader is not None and path is not None:
-        checkpoint = _opened(session, located.loader, path)
+        checkpoint = open_with(session, located.loader, path)
     else:
         checkpoint = _made_by_backend(session, parts.backend, path)
     if core["tokenizer-dir"] is not None:
         checkpoint = OtherTokenizer(checkpoint, core["tokenizer-dir"])
-    if path is None:
-        name = core["model"] or parts.backend.name
-        return OpenedModel(checkpoint, name, f"model {name!r}")
-    return OpenedModel(checkpoint, served_name(path, session.environ), f"model from {path}")
+    name = name_of(session, parts, located)
+    return OpenedModel(checkpoint, name, f"model {name!r}" if path is None else f"model from {path}")
 
 
-def _opened(session: Session, loader: Registration, path: Path) -> Checkpoint:
+def name_of(session: Session, parts: Parts, located: Located) -> str:
+    """The name that the model is served under."""
+    if located.path is None:
+        return session.values.core["model"] or parts.backend.name
+    return served_name(located.path, session.environ)
+
+
+def open_with(session: Session, loader: Registration, path: Path) -> Checkpoint:
+    """The checkpoint that ``loader`` finds at ``path``. Raises as ``open_model``."""
     made = make(loader, session.settings_for(loader.spec))
     with attributed(loader, f"open {path}"):
         try:

@@ -6,12 +6,17 @@ Composes the three parts that know nothing of one another (plugin host, registry
 from __future__ import annotations
 
 import logging
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, cast
 
+from lattice_core.cli.adapters import open_adapter
 from lattice_core.cli.log import set_up_logging
-from lattice_core.descriptors import Settings, SourceSpec, Spec
+from lattice_core.cli.opened_model import open_with
+from lattice_core.cli.served_model import OtherTokenizer, model_path
+from lattice_core.descriptors import ArchitectureSpec, BackendSpec, Settings, SourceSpec, Spec
 from lattice_core.errors import PluginError
+from lattice_core.model_names import resolve_model
 from lattice_core.options import (
     CORE,
     CORE_OPTIONS,
@@ -25,7 +30,7 @@ from lattice_core.options import (
     resolve_options,
 )
 from lattice_core.plugins import Status
-from lattice_core.registry import Failure, Registration, Registry
+from lattice_core.registry import Failure, Registration, Registry, default_backend, make, select_loader
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +38,7 @@ if TYPE_CHECKING:
     from lattice_core.cli.command_line import Early, Flags
     from lattice_core.options import BoundOption
     from lattice_core.plugins import PluginHost, PluginRecord
+    from lattice_core.protocols import AdapterCheckpoint, Backend, Checkpoint
 
 log = logging.getLogger("lattice")
 
@@ -71,7 +77,40 @@ class Session:
             own={option.name: own.get(option.name, option.default) for option in spec.options},
             core=values.core,
             sources=values.core_sources,
+            architectures=self._architectures(spec.name) if isinstance(spec, BackendSpec) else {},
         )
+
+    def open_checkpoint(self, reference: str, loader: str | None = None) -> tuple[Path, Checkpoint]:
+        """Open a model that is named as ``--model`` names one: its path and checkpoint. For commands; loads no weights.
+
+        ``loader`` names one, else the files decide. Raises ``ModelError``, ``PluginError``.
+        """
+        aliases = {alias: words for spec in self.sources().values() for alias, words in spec.aliases.items()}
+        path = Path(os.path.abspath(resolve_model(reference, environ=self.environ, aliases=aliases)))  # noqa: PTH100  # `resolve` would follow links and change the model's name
+        part = self.registry.require("loader", loader) if loader is not None else select_loader(self.registry, path)
+        return path, open_with(self, part, path)
+
+    def open_model(self, reference: str | None = None) -> tuple[Path, Checkpoint]:
+        """As ``open_checkpoint``, for a command that shares the options ``loader`` and ``tokenizer-dir``, which count.
+
+        Without a ``reference`` the options ``model`` and ``model-dir`` say which model. Raises ``ModelError``, ``PluginError``.
+        """
+        core = self.values.core
+        if reference is None:
+            aliases = {alias: words for spec in self.sources().values() for alias, words in spec.aliases.items()}
+            reference = str(model_path(core, self.values.core_sources, self.environ, aliases))
+        path, checkpoint = self.open_checkpoint(reference, core["loader"])
+        return path, checkpoint if core["tokenizer-dir"] is None else OtherTokenizer(checkpoint, core["tokenizer-dir"])
+
+    def open_adapter(self, path: Path) -> AdapterCheckpoint:
+        """Open the adapter at ``path``. Raises ``ModelError``, ``PluginError``."""
+        return open_adapter(self, path)
+
+    def make_backend(self, name: str | None = None) -> Backend:
+        """A backend for a command that runs a model itself, on the calling thread. Raises ``PluginError``, ``UsageError``."""
+        part = self.registry.require("backend", name) if name is not None else default_backend(self.registry)
+        made: Backend = make(part, self.settings_for(part.spec))
+        return made
 
     # ------------------------------------------------------------------------------------ options
 
@@ -105,6 +144,10 @@ class Session:
         return self._values
 
     # ------------------------------------------------------------------------------------ composition
+
+    def _architectures(self, backend: str) -> dict[str, ArchitectureSpec]:
+        parts = [part for part in self.registry.all("architecture") if cast("ArchitectureSpec", part.spec).backend == backend]
+        return {self.registry.public_name(part): cast("ArchitectureSpec", part.spec) for part in parts}
 
     def _composed(self, host: PluginHost) -> tuple[PluginHost, Registry, OptionTable]:
         """Registry and options; a stranger that claims a flag of the core or of the first party fails here, wholly."""

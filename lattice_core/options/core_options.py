@@ -33,6 +33,13 @@ MODEL = (
         metavar="DIR",
         aliases=("tokenizer",),
     ),
+    Option(
+        "lora",
+        "an adapter beside the model, chosen by requests that name it; without NAME= it serves all that name the model",
+        default=(),
+        repeatable=True,
+        metavar="[NAME=]PATH",
+    ),
 )
 
 SERVER = (
@@ -97,6 +104,23 @@ LIMITS = (
     ),
     Option("max-queue", "requests that may wait", type="int", default=32, minimum=0, maximum=1_000_000, metavar="N"),
     Option("memory", "bytes for weights and running requests together, such as 8G", type="bytes", minimum=1, metavar="BYTES"),
+    Option(
+        "max-resident-adapters",
+        "adapters that may be loaded at the same time",
+        type="int",
+        default=32,
+        minimum=1,
+        maximum=4096,
+        metavar="N",
+    ),
+    Option(
+        "max-resident-adapter-bytes",
+        "memory for adapters together, a part of --memory",
+        type="bytes",
+        default=512 * 1024 * 1024,
+        minimum=1,
+        metavar="BYTES",
+    ),
     Option("dtype", "of activations; default: the device's", choices=("float32", "float16", "bfloat16")),
 )
 

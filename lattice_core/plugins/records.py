@@ -7,6 +7,7 @@ from enum import StrEnum
 from attrs import evolve, frozen
 
 from lattice_core.descriptors import (
+    ArchitectureSpec,
     BackendSpec,
     ChatFormatSpec,
     CommandSpec,
@@ -25,6 +26,7 @@ FIRST_PARTY = "lattice-engine"
 HOOKS: dict[str, tuple[str, type[Spec]]] = {
     "lattice_loaders": ("loader", LoaderSpec),
     "lattice_backends": ("backend", BackendSpec),
+    "lattice_architectures": ("architecture", ArchitectureSpec),
     "lattice_samplers": ("sampler", SamplerSpec),
     "lattice_grammars": ("grammar", GrammarSpec),
     "lattice_chat_formats": ("chat-format", ChatFormatSpec),

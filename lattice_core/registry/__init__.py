@@ -4,7 +4,7 @@ from lattice_core.registry.availability import is_importable, missing, unavailab
 from lattice_core.registry.calls import attributed, call, make
 from lattice_core.registry.catalog import Registry
 from lattice_core.registry.registration import Failure, Registration
-from lattice_core.registry.selection import default_backend, select_chat_format, select_loader
+from lattice_core.registry.selection import default_backend, select_adapter_loader, select_chat_format, select_loader
 
 __all__ = [
     "Failure",
@@ -16,6 +16,7 @@ __all__ = [
     "is_importable",
     "make",
     "missing",
+    "select_adapter_loader",
     "select_chat_format",
     "select_loader",
     "unavailable",

@@ -7,14 +7,16 @@ so that the choice never depends on the order of installation.
 from __future__ import annotations
 
 import logging
+import os
 from typing import TYPE_CHECKING, Any, cast
 
-from lattice_core.errors import ModelError, PluginError
+from lattice_core.errors import AdapterError, ModelError, PluginError
 from lattice_core.registry.availability import unavailable
 from lattice_core.registry.calls import call
 from lattice_core.types import Match
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from lattice_core.descriptors import BackendSpec, ChatFormatSpec, LoaderSpec
@@ -34,27 +36,9 @@ def select_loader(registry: Registry, path: Path) -> Registration:
     if not path.exists():
         msg = f"model directory not found: {path}"
         raise ModelError(msg)
-    matches: list[tuple[int, str, Registration]] = []
-    broken: list[str] = []
-    for part in registry.all("loader"):
-        try:
-            match = call(part, cast("LoaderSpec", part.spec).probe, "probe", path)
-        except Exception as error:  # noqa: BLE001  # one broken probe must not keep the other loaders from the model
-            lacking = unavailable(part.spec)
-            broken.append(f"{registry.public_name(part)} is {lacking}" if lacking else str(error))
-            log.warning("%s", broken[-1])
-            continue
-        if match is None:
-            continue
-        if not isinstance(match, Match):
-            broken.append(f"{part.label}: probe returned a {type(match).__name__}, not a Match or None")
-            log.warning("%s", broken[-1])
-            continue
-        matches.append((match.score, match.detail, part))
-    if not matches:
+    winners, broken = _best(registry, path, "probe", lambda spec: spec.probe)
+    if not winners:
         raise ModelError(_no_loader(registry, path, broken))
-    best = max(score for score, _, _ in matches)
-    winners = [(detail, part) for score, detail, part in matches if score == best]
     if len(winners) > 1:
         found = " and ".join(f"{part.label} ({detail})" for detail, part in winners)
         choices = " or ".join(f"--loader {registry.public_name(part)}" for _, part in winners)
@@ -63,9 +47,64 @@ def select_loader(registry: Registry, path: Path) -> Registration:
     return registry.check_available(winners[0][1])
 
 
+def select_adapter_loader(registry: Registry, path: Path) -> Registration:
+    """The loader that matches the adapter at ``path`` best.
+
+    Raises ``AdapterError``, and ``PluginError`` as ``select_loader``.
+    """
+    # Not `path.exists`, which raises where it may not look.
+    if not os.path.exists(path):  # noqa: PTH110  # as the line above says
+        msg = f"adapter not found: {path}; check the path"
+        raise AdapterError(msg)
+    winners, broken = _best(registry, path, "adapter_probe", lambda spec: spec.adapter_probe)
+    if not winners:
+        asked = [registry.public_name(part) for part in registry.all("loader") if cast("LoaderSpec", part.spec).adapter_probe]
+        failed = f"; broken: {'; '.join(broken)}" if broken else ""
+        names = ", ".join(asked) or "no loader of adapters is installed"
+        msg = f"{path} holds no adapter that a loader knows (asked: {names}){failed}{registry.absent_note()}"
+        raise AdapterError(msg)
+    if len(winners) > 1:
+        found = " and ".join(f"{part.label} ({detail})" for detail, part in winners)
+        msg = f"{path}: two loaders match equally well: {found}; leave one plugin out with -p no:NAME"
+        raise PluginError(msg)
+    return registry.check_available(winners[0][1])
+
+
+def _best(
+    registry: Registry, path: Path, what: str, probe_of: Callable[[LoaderSpec], Callable[[Path], Match | None] | str | None]
+) -> tuple[list[tuple[str, Registration]], list[str]]:
+    """The loaders whose probe, called ``what``, gives the best score, each with its detail; and what broken probes said."""
+    matches: list[tuple[int, str, Registration]] = []
+    broken: list[str] = []
+    for part in registry.all("loader"):
+        probe = probe_of(cast("LoaderSpec", part.spec))
+        if probe is None:
+            continue
+        try:
+            match = call(part, probe, what, path)
+        except Exception as error:  # noqa: BLE001  # one broken probe must not keep the other loaders from the model
+            lacking = unavailable(part.spec)
+            broken.append(f"{registry.public_name(part)} is {lacking}" if lacking else str(error))
+            log.warning("%s", broken[-1])
+            continue
+        if match is None:
+            continue
+        if not isinstance(match, Match):
+            broken.append(f"{part.label}: {what} returned a {type(match).__name__}, not a Match or None")
+            log.warning("%s", broken[-1])
+            continue
+        matches.append((match.score, match.detail, part))
+    best = max((score for score, _, _ in matches), default=0)
+    return [(detail, part) for score, detail, part in matches if score == best], broken
+
+
 def _no_loader(registry: Registry, path: Path, broken: list[str]) -> str:
-    looked = [f"{registry.public_name(part)}: {cast('LoaderSpec', part.spec).looks_for}" for part in registry.all("loader")]
-    sought = "; ".join(looked) or "no loader is installed"
+    sought = "; ".join(
+        f"{registry.public_name(part)}: {looks_for}"
+        for part in registry.all("loader")
+        if (looks_for := cast("LoaderSpec", part.spec).looks_for)
+    )
+    sought = sought or "no loader is installed"
     failed = f"; broken: {'; '.join(broken)}" if broken else ""
     return f"{path} holds no model that a loader knows (looked for: {sought}){failed}{registry.absent_note()}"
 

@@ -13,19 +13,21 @@ from lattice_core.types import Cancelled, Delta, Done, Failed, FinishReason, Pro
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lattice_core.adapters import AdapterLease
     from lattice_core.detokenizer import Detokenizer
     from lattice_core.errors import LatticeError
     from lattice_core.generation import Generation
     from lattice_core.scheduler.constraint import Constraint
     from lattice_core.stop_strings import StopStrings
-    from lattice_core.types import Pending, SamplingParams, StateId
+    from lattice_core.types import AdapterId, Pending, SamplingParams, StateId
 
 
 @define(eq=False, kw_only=True)
 class Row:
     """One request. ``launched`` counts sampled tokens, of which the last one may not be read yet; ``produced`` those kept.
 
-    ``reserve`` are the bytes that its state may take, ``next`` what its state consumes next once the prompt is fed.
+    ``reserve`` are the bytes that its state may take, ``next`` what its state consumes next once the prompt is fed,
+    ``adapter`` what all of its tokens are computed with.
     """
 
     generation: Generation
@@ -41,6 +43,7 @@ class Row:
     reserve: int
     clock: Callable[[], float]
     submitted: float
+    adapter: AdapterLease | None = None
     state: StateId | None = None
     sampler_state: Any = None
     fed: int = 0
@@ -62,6 +65,11 @@ class Row:
     def prefilling(self) -> bool:
         """Whether prompt tokens remain to be fed."""
         return self.fed < len(self.prompt)
+
+    @property
+    def adapter_id(self) -> AdapterId | None:
+        """How the model calls its adapter."""
+        return None if self.adapter is None else self.adapter.id
 
     @property
     def usage(self) -> Usage:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import field, frozen
 
-from lattice_core.errors import EngineDiedError, LatticeError, StepError
+from lattice_core.errors import EngineDiedError, InsufficientMemoryError, LatticeError, StepError
+from lattice_core.ledger import size_text
 from lattice_core.scheduler.sampling import PLUGIN_FAULTS, Deferred, Sampled, TokenSampling, row_error
 from lattice_core.types import Pending, RowInput, Want
 
@@ -196,7 +197,18 @@ class Scheduler:
         while self._waiting and len(self._active) < self._config.max_batch:
             row = self._waiting[0]
             if not self._ledger.reserve(row.reserve):
-                return
+                if self._active:
+                    return
+                # No row can give anything back: adapters that came after it was accepted have taken its room.
+                self._waiting.popleft()
+                row.fail(
+                    InsufficientMemoryError(
+                        f"the memory for this request ({size_text(row.reserve)}) was taken by adapters while it waited; ask for"
+                        " fewer tokens, unload an adapter or raise --memory"
+                    )
+                )
+                self._on_end(row)
+                continue
             self._waiting.popleft()
             self._active.append(row)
             row.start()
@@ -218,7 +230,7 @@ class Scheduler:
         wanted: list[Row] = []
         for row in self._active:
             if row.next is not None and row.state is not None and self._may_decode(row):
-                plan.append(RowInput(row.state, row.next))
+                plan.append(RowInput(row.state, row.next, adapter=row.adapter_id))
                 wanted.append(row)
                 row.next = None
         budget = self._prefill_budget(decoding=bool(plan))
@@ -231,7 +243,7 @@ class Scheduler:
             tokens = row.feed(min(budget, len(row.prompt) - row.fed))
             budget -= len(tokens)
             prefill_tokens += len(tokens)
-            plan.append(RowInput(row.state, tokens, Want.NONE if row.prefilling else Want.LAST))
+            plan.append(RowInput(row.state, tokens, Want.NONE if row.prefilling else Want.LAST, row.adapter_id))
             if not row.prefilling:
                 wanted.append(row)
         if not plan:

@@ -8,6 +8,7 @@ from attrs import evolve, frozen
 
 from lattice_core.errors import RequestError, UnsupportedFeatureError
 from lattice_core.types import GenerationRequest, GrammarRequest, SamplingParams
+from lattice_core.wire.adapter_field import read_adapter
 from lattice_core.wire.json_fields import ConflictingFieldsError, get_int, get_number, get_object, shown, wrong_type
 
 if TYPE_CHECKING:
@@ -32,6 +33,7 @@ GENERATION_FIELDS = frozenset(
         "stop",
         "response_format",
         "chat_template_kwargs",
+        "lora",
     }
 )
 """What ``read_generation`` reads."""
@@ -100,6 +102,7 @@ def read_generation(
         messages=messages,
         prompt=prompt,
         model=model,
+        adapter=read_adapter(body),
         max_tokens=defaults.max_tokens if limit is None else limit,
         stop=_stop(body),
         sampling=_sampling(body, defaults.sampling),

@@ -139,7 +139,6 @@ NEUTRAL: Mapping[str, tuple[Any, ...]] = {
     "adapter": ("",),
     "adapters": ([], ""),
     "adapter_path": (),
-    "lora": ([], ""),
     "lora_path": (),
     "options": ({},),
     "plugins": ([],),
@@ -182,6 +181,10 @@ INSTEAD: Mapping[str, str] = {
     "grammar": "use response_format",
     "json_schema": "use response_format",
     "enable_thinking": "send it in chat_template_kwargs",
+    "adapter": "name the adapter as model",
+    "adapters": "name the adapter as model",
+    "adapter_path": "load the adapter first, then name it as model",
+    "lora_path": "load the adapter first, then name it as model",
 }
 """The way out for a field whose purpose another one serves."""
 

@@ -1,11 +1,6 @@
-"""Model architectures: the tensor names of GGUF translated into Hugging Face notation, with the shapes they must have.
+"""Model architectures: which blocks they are made of, under the names of ``general.architecture``.
 
-Owns one table per architecture. Sources: the naming convention of the ggml project and the parameter names of the Hugging
-Face model classes. Must not know how tensors are stored.
-
-GGUF keeps the rows of ``attn_q`` and ``attn_k`` of the llama architecture interleaved: rows 2i and 2i + 1 of a head form
-the pair that RoPE rotates. Hugging Face notation has row i of the head's first half and row i of its second half, so these
-tensors are marked with the number of heads that they hold.
+Source: ``src/llama-arch.cpp`` and ``src/models/*.cpp`` (ggml project). Must not know how tensors are stored.
 """
 
 from __future__ import annotations
@@ -14,81 +9,107 @@ from typing import TYPE_CHECKING
 
 from attrs import frozen
 
+from lattice_gguf import rules
+
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Collection, Iterator, Mapping
 
     from lattice_gguf.metadata import Metadata
+    from lattice_gguf.rules import Rule
+    from lattice_gguf.sizes import Sizes
+
+_IGNORED = frozenset({"rope_freqs.weight", "attn_rot_embd.weight"})
+_FUSED = "ffn_gate_up_exps.weight"
 
 
-@frozen
-class Rule:
-    """One tensor: its name in the file and in Hugging Face notation, its shape in terms of ``configuration.Sizes``.
-
-    ``interleaved`` names the size that counts the heads whose rows are interleaved.
-    """
-
-    gguf: str
-    name: str
-    shape: tuple[str, ...]
-    optional: bool = False
-    interleaved: str | None = None
-
-
-@frozen
+@frozen(kw_only=True)
 class Architecture:
-    """One architecture. ``ignored`` are tensors whose content stands in the configuration or can be computed."""
+    """One architecture. ``name`` also begins its metadata keys.
+
+    ``delta_net`` is what most layers have in the place of ``attention``, empty where all attend. ``experts`` says that
+    ``feed_forward`` holds stacks of experts, whose gate and up may also be one tensor.
+    """
 
     name: str
     class_name: str
     model_type: str
-    model_rules: tuple[Rule, ...]
-    layer_rules: tuple[Rule, ...]
-    ignored: frozenset[str]
+    attention: tuple[Rule, ...]
+    feed_forward: tuple[Rule, ...] = rules.FEED_FORWARD
+    norms: tuple[Rule, ...] = rules.NORMS
+    delta_net: tuple[Rule, ...] = ()
+    experts: bool = False
 
-    def rules(self, layers: int) -> Iterator[Rule]:
-        """The rules of all tensors of a model of so many layers."""
-        yield from self.model_rules
-        for layer in range(layers):
-            for rule in self.layer_rules:
-                gguf, name = f"blk.{layer}.{rule.gguf}", f"model.layers.{layer}.{rule.name}"
-                yield Rule(gguf, name, rule.shape, rule.optional, rule.interleaved)
+    def rules(self, sizes: Sizes, names: Collection[str]) -> Iterator[Rule]:
+        """The rules of all tensors; ``names`` are those of the file."""
+        yield from rules.MODEL
+        for layer, recurrent in enumerate(sizes.recurrent_layers):
+            mixer = self.delta_net if recurrent else self.attention
+            yield from self._layer(f"blk.{layer}.", f"model.layers.{layer}.", mixer, names)
+        if sizes.prediction_head:
+            prefix = f"blk.{sizes.layers}."
+            yield from self._layer(prefix, "mtp.layers.0.", self.attention, names)
+            yield from (rule.below(prefix, "mtp.") for rule in rules.PREDICTION_HEAD)
 
     def ignores(self, name: str) -> bool:
-        """Whether a tensor of the file is not needed."""
-        return name in self.ignored or name.split(".", 2)[-1] in self.ignored
+        """Whether the content of a tensor stands in the configuration or can be computed."""
+        return name in _IGNORED or name.split(".", 2)[-1] in _IGNORED
+
+    def _layer(self, gguf: str, name: str, mixer: tuple[Rule, ...], names: Collection[str]) -> Iterator[Rule]:
+        feed_forward = self.feed_forward
+        if self.experts and f"{gguf}{_FUSED}" in names:
+            feed_forward = (*(rule for rule in feed_forward if rule not in rules.EXPERTS), *rules.FUSED_EXPERTS)
+        for rule in (*self.norms, *mixer, *feed_forward):
+            yield rule.below(gguf, name)
 
 
-_LLAMA = Architecture(
-    name="llama",
-    class_name="LlamaForCausalLM",
-    model_type="llama",
-    model_rules=(
-        Rule("token_embd.weight", "model.embed_tokens.weight", ("vocabulary", "hidden")),
-        Rule("output_norm.weight", "model.norm.weight", ("hidden",)),
-        Rule("output.weight", "lm_head.weight", ("vocabulary", "hidden"), optional=True),
+_KNOWN = (
+    Architecture(
+        name="llama",
+        class_name="LlamaForCausalLM",
+        model_type="llama",
+        attention=rules.LLAMA_ATTENTION,
+        feed_forward=rules.FEED_FORWARD + rules.FEED_FORWARD_BIASES,
     ),
-    layer_rules=(
-        Rule("attn_norm.weight", "input_layernorm.weight", ("hidden",)),
-        Rule("attn_q.weight", "self_attn.q_proj.weight", ("queries", "hidden"), interleaved="heads"),
-        Rule("attn_k.weight", "self_attn.k_proj.weight", ("keys", "hidden"), interleaved="kv_heads"),
-        Rule("attn_v.weight", "self_attn.v_proj.weight", ("keys", "hidden")),
-        Rule("attn_output.weight", "self_attn.o_proj.weight", ("hidden", "queries")),
-        Rule("attn_q.bias", "self_attn.q_proj.bias", ("queries",), optional=True, interleaved="heads"),
-        Rule("attn_k.bias", "self_attn.k_proj.bias", ("keys",), optional=True, interleaved="kv_heads"),
-        Rule("attn_v.bias", "self_attn.v_proj.bias", ("keys",), optional=True),
-        Rule("attn_output.bias", "self_attn.o_proj.bias", ("hidden",), optional=True),
-        Rule("ffn_norm.weight", "post_attention_layernorm.weight", ("hidden",)),
-        Rule("ffn_gate.weight", "mlp.gate_proj.weight", ("inner", "hidden")),
-        Rule("ffn_up.weight", "mlp.up_proj.weight", ("inner", "hidden")),
-        Rule("ffn_down.weight", "mlp.down_proj.weight", ("hidden", "inner")),
-        Rule("ffn_gate.bias", "mlp.gate_proj.bias", ("inner",), optional=True),
-        Rule("ffn_up.bias", "mlp.up_proj.bias", ("inner",), optional=True),
-        Rule("ffn_down.bias", "mlp.down_proj.bias", ("hidden",), optional=True),
+    Architecture(
+        name="qwen2",
+        class_name="Qwen2ForCausalLM",
+        model_type="qwen2",
+        attention=rules.ATTENTION + rules.ATTENTION_BIASES,
     ),
-    ignored=frozenset({"rope_freqs.weight", "attn_rot_embd.weight"}),
+    Architecture(
+        name="qwen3",
+        class_name="Qwen3ForCausalLM",
+        model_type="qwen3",
+        attention=rules.ATTENTION + rules.QUERY_KEY_NORMS,
+    ),
+    Architecture(
+        name="qwen3moe",
+        class_name="Qwen3MoeForCausalLM",
+        model_type="qwen3_moe",
+        attention=rules.ATTENTION + rules.QUERY_KEY_NORMS,
+        feed_forward=rules.ROUTER + rules.EXPERTS,
+        experts=True,
+    ),
+    Architecture(
+        name="qwen35",
+        class_name="Qwen3_5ForCausalLM",
+        model_type="qwen3_5_text",
+        attention=rules.GATED_ATTENTION,
+        norms=rules.QWEN35_NORMS,
+        delta_net=rules.DELTA_NET,
+    ),
+    Architecture(
+        name="qwen35moe",
+        class_name="Qwen3_5MoeForCausalLM",
+        model_type="qwen3_5_moe_text",
+        attention=rules.GATED_ATTENTION,
+        feed_forward=rules.ROUTER + rules.EXPERTS + rules.SHARED_EXPERT,
+        norms=rules.QWEN35_NORMS,
+        delta_net=rules.DELTA_NET,
+        experts=True,
+    ),
 )
-
-ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in (_LLAMA,)}
+ARCHITECTURES: Mapping[str, Architecture] = {architecture.name: architecture for architecture in _KNOWN}
 
 
 def architecture_of(metadata: Metadata) -> Architecture:

@@ -1,86 +1,30 @@
-"""The configuration of a GGUF model in Hugging Face notation, and the sizes that its tensors must have.
+"""The configuration of a GGUF model in Hugging Face notation.
 
-Owns the keys ``ARCHITECTURE.*`` of ``docs/gguf.md`` (ggml project) but those of RoPE. Must not know tensors' bytes.
+Owns Hugging Face's names for what ``sizes`` found. RoPE is added by ``rope``. Must not know tensors' bytes.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from attrs import frozen
-
 if TYPE_CHECKING:
     from collections.abc import Collection
 
-    from lattice_gguf.architectures import Architecture, Rule
+    from lattice_gguf.architectures import Architecture
     from lattice_gguf.metadata import Metadata
-
-
-@frozen
-class Sizes:
-    """What the shapes of ``Rule`` refer to."""
-
-    layers: int
-    hidden: int
-    inner: int
-    heads: int
-    kv_heads: int
-    head_dim: int
-    vocabulary: int
-
-    @property
-    def queries(self) -> int:
-        """Rows of the query projection."""
-        return self.heads * self.head_dim
-
-    @property
-    def keys(self) -> int:
-        """Rows of the key and value projections."""
-        return self.kv_heads * self.head_dim
-
-    def shape(self, rule: Rule) -> tuple[int, ...]:
-        """The shape that a rule asks for."""
-        return tuple(getattr(self, name) for name in rule.shape)
-
-
-def read_sizes(metadata: Metadata, prefix: str, vocabulary: int, tensors: int) -> Sizes:
-    """The sizes of a dense decoder. ``prefix`` is the architecture's name in the keys.
-
-    ``vocabulary`` counts the embeddings, ``tensors`` all tensors of the file: a layer has more than one.
-    """
-    if metadata.integer(f"{prefix}.expert_count", default=0):
-        metadata.fail("mixture-of-experts models are not supported")
-    hidden = metadata.integer(f"{prefix}.embedding_length")
-    heads = metadata.integer(f"{prefix}.attention.head_count")
-    kv_heads = metadata.integer(f"{prefix}.attention.head_count_kv", default=heads)
-    layers = metadata.integer(f"{prefix}.block_count")
-    inner = metadata.integer(f"{prefix}.feed_forward_length")
-    if not (hidden and heads and kv_heads and layers and inner):
-        metadata.fail(f"{prefix}: layers, heads and lengths must be positive")
-    if layers > tensors:
-        metadata.fail(f"{layers} layers cannot be made of {tensors} tensors")
-    if heads % kv_heads:
-        metadata.fail(f"{heads} attention heads cannot be shared by {kv_heads} key-value heads")
-    if hidden % heads and f"{prefix}.attention.key_length" not in metadata:
-        metadata.fail(f"an embedding of {hidden} cannot be divided among {heads} heads")
-    head_dim = metadata.integer(f"{prefix}.attention.key_length", default=hidden // heads)
-    if metadata.integer(f"{prefix}.attention.value_length", default=head_dim) != head_dim:
-        metadata.fail(f"value heads of another size than key heads ({head_dim}) are not supported")
-    rotary = metadata.integer(f"{prefix}.rope.dimension_count", default=head_dim)
-    if rotary != head_dim or head_dim % 2:
-        metadata.fail(f"RoPE over {rotary} of {head_dim} dimensions of a head is not supported")
-    return Sizes(layers, hidden, inner, heads, kv_heads, head_dim, vocabulary)
+    from lattice_gguf.sizes import DeltaNetSizes, ExpertSizes, Sizes
 
 
 def read_config(metadata: Metadata, architecture: Architecture, sizes: Sizes, names: Collection[str]) -> dict[str, Any]:
-    """``config.json`` of the model; ``names`` are the tensors of the file. RoPE is added by ``rope.read_rope``."""
+    """``config.json`` of the model without RoPE; ``names`` are the tensors of the file."""
     prefix = architecture.name
-    return {
+    if not metadata.flag(f"{prefix}.attention.causal", default=True):
+        metadata.fail(f"{prefix}.attention.causal is false: attention to later tokens is not supported")
+    config = {
         "architectures": [architecture.class_name],
         "model_type": architecture.model_type,
         "hidden_act": "silu",
         "hidden_size": sizes.hidden,
-        "intermediate_size": sizes.inner,
         "num_hidden_layers": sizes.layers,
         "num_attention_heads": sizes.heads,
         "num_key_value_heads": sizes.kv_heads,
@@ -91,4 +35,35 @@ def read_config(metadata: Metadata, architecture: Architecture, sizes: Sizes, na
         "tie_word_embeddings": "output.weight" not in names,
         "attention_bias": "blk.0.attn_q.bias" in names,
         "mlp_bias": "blk.0.ffn_gate.bias" in names,
+    }
+    if sizes.experts is None:
+        config["intermediate_size"] = sizes.inner
+    else:
+        config |= _experts(sizes.experts)
+    if sizes.delta_net is not None:
+        config |= _delta_net(sizes.delta_net)
+        kinds = ("full_attention", "linear_attention")
+        config["layer_types"] = [kinds[recurrent] for recurrent in sizes.recurrent_layers]
+        config["mtp_num_hidden_layers"] = int(sizes.prediction_head)
+    return config
+
+
+def _experts(experts: ExpertSizes) -> dict[str, Any]:
+    """All layers have experts, and their shares sum to 1, as ``build_moe_ffn`` is called in ``src/models/qwen3*moe.cpp``."""
+    found = {
+        "num_experts": experts.experts,
+        "num_experts_per_tok": experts.chosen,
+        "moe_intermediate_size": experts.inner,
+        "norm_topk_prob": True,
+    }
+    return found | ({"shared_expert_intermediate_size": experts.shared} if experts.shared else {})
+
+
+def _delta_net(net: DeltaNetSizes) -> dict[str, Any]:
+    return {
+        "linear_num_key_heads": net.key_heads,
+        "linear_num_value_heads": net.value_heads,
+        "linear_key_head_dim": net.key_dim,
+        "linear_value_head_dim": net.value_dim,
+        "linear_conv_kernel_dim": net.kernel,
     }

@@ -13,15 +13,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from lattice_core.errors import ModelError
-from lattice_gguf.affine import AFFINE_TYPES
+from lattice_gguf.affine import AFFINE_TYPES, GROUP
 from lattice_gguf.architectures import architecture_of
 from lattice_gguf.checkpoint import GgufCheckpoint, Source, spec_of
-from lattice_gguf.configuration import read_config, read_sizes
+from lattice_gguf.configuration import read_config
 from lattice_gguf.container import GgufFile
 from lattice_gguf.expand import EXPANDED_TYPES
 from lattice_gguf.metadata import Metadata
 from lattice_gguf.model_files import model_files
 from lattice_gguf.rope import read_frequency_factors, read_rope
+from lattice_gguf.sizes import read_sizes
 from lattice_gguf.tensor_types import file_type_name
 from lattice_gguf.tokenizer import read_tokenizer
 
@@ -31,7 +32,8 @@ if TYPE_CHECKING:
 
     from lattice_core.descriptors import Settings
     from lattice_gguf.architectures import Architecture
-    from lattice_gguf.configuration import Sizes
+    from lattice_gguf.rules import Rule
+    from lattice_gguf.sizes import Sizes
     from lattice_gguf.vocabulary import TokenList
 
 _LOG = logging.getLogger("lattice.gguf")
@@ -54,11 +56,11 @@ class GgufLoader:
         architecture = architecture_of(metadata)
         if _EMBEDDING not in stored:
             metadata.fail(f"tensor {_EMBEDDING!r} is missing")
-        sizes = read_sizes(metadata, architecture.name, stored[_EMBEDDING].info.shape[0], len(stored))
+        sizes = read_sizes(metadata, architecture, stored[_EMBEDDING].info.shape[0], stored)
         sources = _mapped_tensors(stored, architecture, sizes, metadata)
-        config = read_config(metadata, architecture, sizes, stored) | read_rope(metadata, architecture.name)
+        config = read_config(metadata, architecture, sizes, stored) | read_rope(metadata, architecture, sizes)
         if _FACTORS in stored:
-            config["rope_freqs"] = read_frequency_factors(_float32(stored[_FACTORS]), sizes.head_dim, metadata)
+            config["rope_freqs"] = read_frequency_factors(_float32(stored[_FACTORS]), sizes.rotary, metadata)
         tokenizer = read_tokenizer(metadata)
         if len(tokenizer.tokens.texts) > sizes.vocabulary:
             metadata.fail(f"{len(tokenizer.tokens.texts)} tokens, but embeddings for {sizes.vocabulary}")
@@ -88,7 +90,7 @@ def _merged(files: list[GgufFile], metadata: Metadata) -> dict[str, Source]:
         for name, info in file.tensors.items():
             if name in stored:
                 raise ModelError(f"{file.path}: tensor {name!r} stands in another file of the model too")
-            stored[name] = Source(file, info)
+            stored[name] = Source(file, info, info.shape)
     return stored
 
 
@@ -98,26 +100,40 @@ def _mapped_tensors(
     """Sources by name in Hugging Face notation; all must be there, have the right shape, and none may be left over."""
     left = {name for name in stored if not architecture.ignores(name)}
     sources: dict[str, Source] = {}
-    for rule in architecture.rules(sizes.layers):
-        if rule.gguf not in stored:
-            if not rule.optional:
-                metadata.fail(f"tensor {rule.gguf!r} is missing")
-            continue
-        source = stored[rule.gguf]
-        if source.info.shape != sizes.shape(rule):
-            metadata.fail(f"tensor {rule.gguf!r} has shape {list(source.info.shape)}, not {list(sizes.shape(rule))}")
-        heads = getattr(sizes, rule.interleaved) if rule.interleaved else None
-        sources[rule.name] = Source(source.file, source.info, heads)
-        left.discard(rule.gguf)
+    for rule in architecture.rules(sizes, stored):
+        if rule.gguf in stored:
+            sources[rule.name] = _fitting(stored[rule.gguf], rule, sizes, metadata)
+            left.discard(rule.gguf)
+        elif not rule.optional:
+            metadata.fail(f"tensor {rule.gguf!r} is missing")
     if left:
         metadata.fail(f"tensor {min(left)!r} is unknown to the architecture {architecture.name!r} ({len(left)} such tensors)")
     return sources
 
 
+def _fitting(source: Source, rule: Rule, sizes: Sizes, metadata: Metadata) -> Source:
+    """The source with what the rule asks for; the stored shape may lack or add dimensions of 1, as the format has it."""
+    stored, shape = source.info.shape, sizes.shape(rule.shape)
+    if [size for size in stored if size != 1] != [size for size in shape if size != 1]:
+        metadata.fail(f"tensor {rule.gguf!r} has shape {list(stored)}, not {list(shape)}")
+    regrouping = sizes.regrouping(rule.order)
+    packed = source.info.type.name in AFFINE_TYPES
+    if packed and regrouping is not None and regrouping.columns and not regrouping.divides_by(GROUP):
+        cause = f"its columns move by {regrouping.unit}, which does not divide into the {GROUP} of a group"
+        metadata.fail(f"tensor {rule.gguf!r} is {source.info.type.name}, but {cause}; use a file that keeps it in F16")
+    if rule.decay:
+        _check_float32(source)
+    return Source(source.file, source.info, shape, regrouping, rule.decay)
+
+
 def _float32(source: Source) -> np.ndarray:
+    _check_float32(source)
+    return np.frombuffer(source.file.read(source.info), "<f4").reshape(source.info.shape)
+
+
+def _check_float32(source: Source) -> None:
     if source.info.type.name != "F32":
         raise ModelError(f"{source.file.path}: tensor {source.info.name!r} is {source.info.type.name}, not F32")
-    return np.frombuffer(source.file.read(source.info), "<f4").reshape(source.info.shape)
 
 
 def _role_ids(tokens: TokenList) -> dict[str, Any]:

@@ -91,6 +91,7 @@ PRE_TOKENIZERS: Mapping[str, PreTokenizer] = {
     "smaug-bpe": PreTokenizer((_split(_LLAMA3), _BYTES)),
     "dbrx": PreTokenizer((_split(_LLAMA3), _BYTES)),
     "qwen2": _QWEN2_WORDS,
+    "deepseek-r1-qwen": _QWEN2_WORDS,
     "qwen35": PreTokenizer((_split(_QWEN35), _BYTES), normalizer=_NFC),
     "tekken": PreTokenizer((_split(_cased("", r"\p{N}")), _BYTES), whole_words=True, adds_bos=True),
     "gpt-4o": PreTokenizer((_split(_cased(f"{_CONTRACTIONS}?", r"\p{N}{1,3}")), _BYTES)),

@@ -2,11 +2,13 @@
 
 Owns the keys ``*.rope.*`` of ``docs/gguf.md`` (ggml project) and the tensor ``rope_freqs.weight``: one factor for each pair
 of dimensions, by which its frequency is divided. Hugging Face has no field for such a list, so it stands in the
-configuration as ``rope_freqs``: ``frequency[i] = rope_theta ** (-2 * i / head_dim) / rope_freqs[i]``.
+configuration as ``rope_freqs``: ``frequency[i] = rope_theta ** (-2 * i / rotary) / rope_freqs[i]``, ``rotary`` being the
+dimensions of a head that turn.
 """
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -14,24 +16,34 @@ import numpy as np
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from lattice_gguf.architectures import Architecture
     from lattice_gguf.metadata import Metadata
+    from lattice_gguf.sizes import Sizes
 
 _DEFAULT_THETA = 10000.0
 _YARN = {"attn_factor": "attention_factor", "yarn_beta_fast": "beta_fast", "yarn_beta_slow": "beta_slow"}
 
 
-def read_rope(metadata: Metadata, prefix: str) -> dict[str, Any]:
-    """The fields ``rope_theta`` and ``rope_scaling``."""
+def read_rope(metadata: Metadata, architecture: Architecture, sizes: Sizes) -> dict[str, Any]:
+    """The fields ``rope_theta`` and ``rope_scaling``, and ``partial_rotary_factor`` where an architecture has it."""
+    prefix = architecture.name
     theta = metadata.number(f"{prefix}.rope.freq_base", default=_DEFAULT_THETA)
     if theta <= 0:
         metadata.fail(f"{prefix}.rope.freq_base is {theta}, it must be positive")
-    return {"rope_theta": theta, "rope_scaling": _scaling(metadata, f"{prefix}.rope")}
+    fields = {"rope_theta": theta, "rope_scaling": _scaling(metadata, f"{prefix}.rope")}
+    return fields | ({"partial_rotary_factor": _part(sizes.rotary, sizes.head_dim)} if architecture.delta_net else {})
 
 
-def read_frequency_factors(factors: np.ndarray, head_dim: int, metadata: Metadata) -> list[float]:
+def _part(rotary: int, head_dim: int) -> float:
+    """The factor whose product with ``head_dim``, cut to an integer, is ``rotary``: a quotient may be rounded below it."""
+    factor = rotary / head_dim
+    return factor if int(head_dim * factor) == rotary else math.nextafter(factor, 1.0)
+
+
+def read_frequency_factors(factors: np.ndarray, rotary: int, metadata: Metadata) -> list[float]:
     """The field ``rope_freqs`` from the float32 tensor of that name; one positive factor for each pair of dimensions."""
-    if factors.shape != (head_dim // 2,) or not np.isfinite(factors).all() or (factors <= 0).any():
-        metadata.fail(f"tensor 'rope_freqs.weight' must hold {head_dim // 2} positive factors")
+    if factors.shape != (rotary // 2,) or not np.isfinite(factors).all() or (factors <= 0).any():
+        metadata.fail(f"tensor 'rope_freqs.weight' must hold {rotary // 2} positive factors")
     values: list[float] = factors.tolist()
     return values
 

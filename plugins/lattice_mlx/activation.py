@@ -7,11 +7,18 @@ costs 2.5 ns an element, but about fifteen operations, so small arrays keep MLX'
 from __future__ import annotations
 
 import math
+from typing import TYPE_CHECKING
 
 import mlx.core as mx
 
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
 LARGE = 8192
 """Elements from which on the exponential made of many operations is the faster one (measured)."""
+
+_BLOCK = 131072
+"""Elements that ``in_blocks`` takes at a time: half a megabyte of float32."""
 
 _LOG2E = math.log2(math.e)
 _LN2 = math.log(2.0)
@@ -37,6 +44,18 @@ def exp(x: mx.array) -> mx.array:
     return (quotient.view(mx.int32) + exponent).view(mx.float32)
 
 
+def in_blocks(function: Callable[..., mx.array], *arrays: mx.array) -> mx.array:
+    """``function`` of arrays [rows, ...], some rows at a time: what it makes on the way then stays in the processor's cache.
+
+    Measured on the CPU, a chain of fifteen operations over a large matrix takes a quarter of the time so.
+    """
+    rows = arrays[0].shape[0]
+    block = max(1, _BLOCK * rows // arrays[0].size)
+    if rows <= block:
+        return function(*arrays)
+    return mx.concatenate([function(*(array[start : start + block] for array in arrays)) for start in range(0, rows, block)])
+
+
 def softmax(x: mx.array) -> mx.array:
     """Softmax along the last axis, with MLX's own operation; sums in float32."""
     return mx.softmax(x, axis=-1, precise=True)
@@ -50,6 +69,18 @@ def softmax_on_cpu(x: mx.array) -> mx.array:
     return weights / mx.sum(weights, axis=-1, keepdims=True)
 
 
+def silu(x: mx.array) -> mx.array:
+    """``x / (1 + e^-x)``."""
+    return x * mx.sigmoid(x)
+
+
+def silu_on_cpu(x: mx.array) -> mx.array:
+    """As ``silu``; beyond 80 in magnitude with the sigmoid of 80, which float32 cannot tell from 0 or 1."""
+    if x.size < LARGE or x.dtype != mx.float32:
+        return silu(x)
+    return in_blocks(lambda x: x / (exp(mx.clip(-x, -_BOUND, _BOUND)) + 1.0), x)
+
+
 def swiglu(gate: mx.array, up: mx.array) -> mx.array:
     """``silu(gate) * up`` with ``silu(x) = x / (1 + e^-x)`` (Shazeer, 2020, arXiv:2002.05202)."""
     return gate * mx.sigmoid(gate) * up
@@ -59,4 +90,4 @@ def swiglu_on_cpu(gate: mx.array, up: mx.array) -> mx.array:
     """As ``swiglu``; a gate beyond 80 in magnitude has the sigmoid of 80, which float32 cannot tell from 0 or 1."""
     if gate.size < LARGE or gate.dtype != mx.float32:
         return swiglu(gate, up)
-    return gate * up / (exp(mx.clip(-gate, -_BOUND, _BOUND)) + 1.0)
+    return in_blocks(lambda gate, up: gate * up / (exp(mx.clip(-gate, -_BOUND, _BOUND)) + 1.0), gate, up)

@@ -1,36 +1,69 @@
-"""The architectures that this backend runs, by the names that configurations use. One file each; this is their list."""
+"""Which architecture runs a configuration: the backend's own, and those that plugins registered for it."""
 
 from __future__ import annotations
 
-from importlib import import_module
 from typing import TYPE_CHECKING, Any, cast
 
-from lattice_core.errors import ModelError
+from attrs import frozen
+
+from lattice_core.causes import cause_of
+from lattice_core.errors import LatticeError, ModelError, PluginError
+from lattice_mlx.plugin import ARCHITECTURES
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from lattice_mlx.network import Architecture
-
-ARCHITECTURES = {"LlamaForCausalLM": "lattice_mlx.llama:LlamaBlueprint.read"}
-"""``architectures[0]`` of a configuration, and what reads it."""
-
-MODEL_TYPES = {"llama": "LlamaForCausalLM"}
-"""``model_type``, for configurations that name no architecture."""
+    from lattice_core.descriptors import ArchitectureSpec
+    from lattice_mlx.network import Blueprint
 
 
-def find_architecture(config: Mapping[str, Any]) -> tuple[str, Architecture]:
-    """The name of a configuration's architecture and what reads it; ``ModelError`` lists the supported ones."""
+@frozen
+class Found:
+    """An architecture for one configuration; ``title`` is the name that the configuration gives it."""
+
+    title: str
+    name: str
+    spec: ArchitectureSpec
+
+    def read(self, config: Mapping[str, Any]) -> Blueprint:
+        """The blueprint. Raises ``ModelError`` for what the configuration asks and the architecture has not."""
+        try:
+            return cast("Blueprint", self.spec.resolve()(config))
+        except LatticeError:
+            raise
+        except Exception as error:
+            raise PluginError(f"architecture {self.name!r} could not read the configuration: {cause_of(error)}") from error
+
+
+def find_architecture(
+    config: Mapping[str, Any], registered: Mapping[str, ArchitectureSpec], chosen: str | None = None
+) -> Found:
+    """The architecture of a flat configuration: ``chosen`` by name, or the one that claims its class or model type.
+
+    Raises ``ModelError`` that lists what there is, ``PluginError`` where two claim the same.
+    """
+    known = {spec.name: spec for spec in ARCHITECTURES} | dict(registered)
     listed = config.get("architectures")
-    name = listed[0] if isinstance(listed, list | tuple) and listed else MODEL_TYPES.get(str(config.get("model_type")))
-    target = ARCHITECTURES.get(str(name))
-    if name is None or target is None:
-        raise ModelError(
-            f"architecture {name or config.get('model_type')!r} is not one that the mlx backend runs:"
-            f" {', '.join(sorted(ARCHITECTURES))}"
-        )
-    module, _, path = target.partition(":")
-    found: Any = import_module(module)
-    for part in path.split("."):
-        found = getattr(found, part)
-    return str(name), cast("Architecture", found)
+    class_name = listed[0] if isinstance(listed, list | tuple) and listed else None
+    asked = str(class_name or config.get("model_type"))
+    if chosen is not None:
+        if chosen not in known:
+            raise ModelError(f"--mlx-architecture {chosen}: no such architecture; there are {', '.join(sorted(known))}")
+        return Found(_title(class_name, known[chosen]), chosen, known[chosen])
+    claims = {name: spec for name, spec in known.items() if class_name is not None and class_name in spec.classes}
+    if not claims:
+        model_type = config.get("model_type")
+        claims = {name: spec for name, spec in known.items() if model_type is not None and model_type in spec.model_types}
+    if len(claims) > 1:
+        names = sorted(claims)
+        raise PluginError(f"{asked} is claimed by the architectures {' and '.join(names)}; say --mlx-architecture {names[0]}")
+    if not claims:
+        served = sorted({name for spec in known.values() for name in spec.classes})
+        raise ModelError(f"architecture {asked!r} is not one that the mlx backend runs: {', '.join(served)}")
+    name, spec = next(iter(claims.items()))
+    return Found(_title(class_name, spec), name, spec)
+
+
+def _title(class_name: Any, spec: ArchitectureSpec) -> str:
+    """What the model says it is: the class that its configuration names, else the first that the architecture serves."""
+    return str(class_name or next(iter(spec.classes), spec.name))

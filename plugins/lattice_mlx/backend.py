@@ -10,22 +10,30 @@ import logging
 from importlib.metadata import version
 from typing import TYPE_CHECKING
 
+from attrs import frozen
+
 from lattice_core.errors import LatticeError, ModelError
-from lattice_core.types import ModelInfo
+from lattice_core.types import ModelDescription, ModelInfo
 from lattice_mlx.architectures import find_architecture
 from lattice_mlx.blas import load_fast_blas
 from lattice_mlx.free_memory import free_bytes
+from lattice_mlx.language_config import language_config
 from lattice_mlx.stop_tokens import eos_ids
+from lattice_mlx.stored_tensors import account, check_tensors, check_tied, loaded_bytes
+from lattice_mlx.tensor_names import language_tensors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from lattice_core.descriptors import Settings
     from lattice_core.protocols import Checkpoint
-    from lattice_core.types import Limits
+    from lattice_core.types import Limits, TensorSpec
+    from lattice_mlx.architectures import Found
+    from lattice_mlx.kv_cache import CacheGeometry
     from lattice_mlx.model import MlxModel
     from lattice_mlx.network import Blueprint
     from lattice_mlx.target import Target
+    from lattice_mlx.tensor_names import LanguageTensors
 
 logger = logging.getLogger("lattice.mlx")
 
@@ -41,6 +49,7 @@ class MlxBackend:
 
     def __init__(self, settings: Settings) -> None:
         self._options = settings.own
+        self._architectures = settings.architectures
         self._blas = load_fast_blas(settings.own.get("blas"))
         from lattice_mlx.target import choose_device  # noqa: PLC0415  MLX may be imported only after the BLAS
 
@@ -55,49 +64,79 @@ class MlxBackend:
         except (RuntimeError, MemoryError) as error:
             raise ModelError(f"MLX could not load the model: {error}") from error
 
-    def _load(self, checkpoint: Checkpoint, limits: Limits, progress: Callable[[int, int], None]) -> MlxModel:
-        from lattice_mlx.kv_cache import CacheGeometry  # noqa: PLC0415  imports MLX, as below
-        from lattice_mlx.model import MlxModel  # noqa: PLC0415
-        from lattice_mlx.target import choose_target  # noqa: PLC0415
-        from lattice_mlx.weights import WeightReader, check_tensors  # noqa: PLC0415
+    def describe(self, checkpoint: Checkpoint, limits: Limits) -> ModelDescription:
+        """Sizes and the accounting of tensors, from names and shapes alone; raises ``ModelError``."""
+        plan = self._plan(checkpoint, limits)
+        specs = plan.tensors.specs
+        found = account(specs, plan.blueprint.tensors(), plan.blueprint.ignores)
+        used = [specs[name] for name in plan.blueprint.tensors() if name in specs]
+        expand, _ = self._quantized_weights(used, plan.target)
+        geometry = plan.geometry
+        return ModelDescription(
+            architecture=plan.found.title,
+            vocab_size=plan.blueprint.vocab_size,
+            context=geometry.context,
+            dtype=plan.target.dtype_name,
+            weight_bytes=loaded_bytes(used, plan.target.dtype.size, expand=expand),
+            state_bytes_fixed=_fixed_bytes(geometry),
+            state_bytes_per_token=_bytes_per_token(geometry),
+            missing=found.missing,
+            unexpected=found.surplus,
+            misshapen=found.wrong,
+            skipped=plan.tensors.skipped,
+        )
 
-        name, architecture = find_architecture(checkpoint.config)
-        blueprint = architecture(checkpoint.config)
-        context = _context(blueprint, limits)
-        ends = eos_ids(checkpoint, blueprint.vocab_size)
-        check_tensors(checkpoint.tensors(), blueprint.tensors(), blueprint.ignores)
+    def _plan(self, checkpoint: Checkpoint, limits: Limits) -> _Plan:
+        """Everything that is decided before weights are read."""
+        from lattice_mlx.target import choose_target  # noqa: PLC0415  imports MLX, as below
+
+        config = language_config(checkpoint.config)
+        tensors = language_tensors(checkpoint.tensors())
+        found = find_architecture(config, self._architectures, self._options.get("architecture"))
+        blueprint = found.read(config).fit(tensors.specs)
         target = choose_target(self._device, limits.dtype, checkpoint)
-        expand, treatment = self._quantized_weights(checkpoint, blueprint, target)
+        return _Plan(found, blueprint, tensors, target, blueprint.cache(target.dtype, _context(blueprint, limits)))
+
+    def _load(self, checkpoint: Checkpoint, limits: Limits, progress: Callable[[int, int], None]) -> MlxModel:
+        from lattice_mlx.adapters import AdapterBank  # noqa: PLC0415  imports MLX, as below
+        from lattice_mlx.model import MlxModel  # noqa: PLC0415
+        from lattice_mlx.weights import WeightReader  # noqa: PLC0415
+
+        plan = self._plan(checkpoint, limits)
+        blueprint, target, geometry, specs = plan.blueprint, plan.target, plan.geometry, plan.tensors.specs
+        ends = eos_ids(checkpoint, blueprint.vocab_size)
+        check_tensors(specs, blueprint.tensors(), blueprint.ignores)
+        check_tied(checkpoint, plan.tensors, blueprint)
+        expand, treatment = self._quantized_weights([specs[name] for name in blueprint.tensors()], target)
         device = f"MLX {version('mlx')} on {'CPU' if target.on_cpu else 'GPU'} ({target.device_name}), {target.dtype_name}"
         logger.info("%s%s%s", device, f", {self._blas.line}" if target.on_cpu else "", treatment)
-        reader = WeightReader(checkpoint, target, expand=expand, progress=progress)
+        if plan.tensors.skipped:
+            logger.info(
+                "%d tensors of other towers are left out, such as %s", len(plan.tensors.skipped), plan.tensors.skipped[0]
+            )
+        reader = WeightReader(checkpoint, plan.tensors, target, expand=expand, progress=progress)
         network = blueprint.build(reader, target)
-        heads = blueprint.geometry
-        geometry = CacheGeometry(blueprint.layers, 2 * heads.kv_heads, heads.head_dim, target.dtype, context)
         info = ModelInfo(
-            architecture=name,
+            architecture=plan.found.title,
             vocab_size=blueprint.vocab_size,
-            context=context,
+            context=geometry.context,
             eos_ids=ends,
             device=device,
             dtype=target.dtype_name,
             nbytes=reader.nbytes,
-            # Capacities are powers of two: a state takes between one and two times its tokens.
-            state_bytes_per_token=geometry.bytes_per_token * 3 // 2,
-            state_bytes_fixed=geometry.bytes_per_token * geometry.capacity(1),
+            state_bytes_per_token=_bytes_per_token(geometry),
+            state_bytes_fixed=_fixed_bytes(geometry),
             fingerprint=reader.fingerprint(),
             lookahead=not target.on_cpu,
         )
-        return MlxModel(network, info, geometry)
+        bank = AdapterBank(reader.projections, target.dtype, blueprint.refused_adapters)
+        return MlxModel(network, info, geometry, bank)
 
-    def _quantized_weights(self, checkpoint: Checkpoint, blueprint: Blueprint, target: Target) -> tuple[bool, str]:
+    def _quantized_weights(self, specs: Sequence[TensorSpec], target: Target) -> tuple[bool, str]:
         """Whether packed weights become dense, and that in words for the log.
 
         On the CPU dense float32 is several times faster and batches; packed weights are right there in float32 only.
         """
-        from lattice_mlx.weights import expanded_bytes  # noqa: PLC0415  imports MLX
-
-        specs = [checkpoint.tensors()[name] for name in blueprint.tensors()]
         if not any(spec.quantization for spec in specs):
             return False, ""
         choice = str(self._options.get("dequantize") or "auto")
@@ -107,7 +146,7 @@ class MlxBackend:
                 f"--mlx-dequantize never: MLX multiplies packed weights on the CPU too inexactly in {target.dtype_name};"
                 " use --dtype float32 or --mlx-dequantize auto"
             )
-        needed, free = expanded_bytes(specs, target.dtype.size), free_bytes()
+        needed, free = loaded_bytes(specs, target.dtype.size, expand=True), free_bytes()
         fits = free is None or needed <= _SHARE_OF_FREE * free
         if choice == "always" or packed_is_wrong or (choice == "auto" and target.on_cpu and fits):
             return True, f"; quantised weights expanded to {needed / 1e6:.0f} MB"
@@ -117,6 +156,26 @@ class MlxBackend:
                 f" {free / 1e6:.0f} MB free (--mlx-dequantize always expands them)"
             )
         return False, "; quantised weights kept packed"
+
+
+@frozen(eq=False)
+class _Plan:
+    """What is decided of a model before its weights are read."""
+
+    found: Found
+    blueprint: Blueprint
+    tensors: LanguageTensors
+    target: Target
+    geometry: CacheGeometry
+
+
+def _bytes_per_token(geometry: CacheGeometry) -> int:
+    """Capacities are powers of two: a state takes between one and two times its tokens."""
+    return geometry.bytes_per_token * 3 // 2
+
+
+def _fixed_bytes(geometry: CacheGeometry) -> int:
+    return geometry.bytes_per_token * geometry.capacity(1) + geometry.bytes_fixed
 
 
 def _context(blueprint: Blueprint, limits: Limits) -> int:

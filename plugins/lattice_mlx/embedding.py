@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from lattice_mlx.linear import DenseLinear, QuantizedLinear
-from lattice_mlx.matrix import DenseMatrix
+from lattice_mlx.matrix import DenseMatrix, matrix_arrays
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -22,8 +22,7 @@ class Embedding:
 
     def arrays(self) -> list[mx.array]:
         """What it holds."""
-        table = self._table
-        return [table.values] if isinstance(table, DenseMatrix) else [table.words, table.scales, table.biases]
+        return matrix_arrays(self._table)
 
     def __call__(self, tokens: mx.array) -> mx.array:
         """The rows of int32 ``tokens`` [rows]."""

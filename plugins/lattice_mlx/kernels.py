@@ -14,7 +14,7 @@ import mlx.core as mx
 import numpy as np
 from attrs import frozen
 
-from lattice_mlx.activation import softmax_on_cpu, swiglu, swiglu_on_cpu
+from lattice_mlx.activation import silu, silu_on_cpu, softmax_on_cpu, swiglu, swiglu_on_cpu
 from lattice_mlx.attention import FusedAttention, PlainAttention, visible
 from lattice_mlx.rope import FusedRoPE, PlainRoPE
 
@@ -47,16 +47,20 @@ class Kernels:
     rope: RoPE
     attention: Attention
     swiglu: Callable[[mx.array, mx.array], mx.array]
+    silu: Callable[[mx.array], mx.array]
+    on_cpu: bool
 
 
 def choose_kernels(target: Target, geometry: HeadGeometry, frequencies: np.ndarray) -> Kernels:
     """Plain operations on the CPU; on a GPU the fused kernels that agree with them."""
     if target.on_cpu:
-        return Kernels(PlainRoPE(frequencies), PlainAttention(softmax_on_cpu), swiglu_on_cpu)
+        return Kernels(PlainRoPE(frequencies), PlainAttention(softmax_on_cpu), swiglu_on_cpu, silu_on_cpu, on_cpu=True)
     return Kernels(
         checked_rope(target, geometry, frequencies),
         checked_attention(target, geometry),
         mx.compile(swiglu),
+        mx.compile(silu),
+        on_cpu=False,
     )
 
 

@@ -1,33 +1,49 @@
-"""Where keys and values of every sequence stand. Owns the arrays and the batch slots; knows neither attention nor plans.
+"""Where the state of every sequence stands. Owns the arrays and the batch slots; knows neither attention nor plans.
 
-A sequence that is being prefilled has arrays of its own, one for each layer: [1, 2 * kv_heads, capacity, head_dim], keys in the
-first half of the heads, values in the second. A sequence that decodes has a slot of a slab: [slots, 2 * kv_heads, capacity,
-head_dim]. Slabs differ by capacity, so that short rows do not pay for long ones; slots in use are a dense prefix. Arrays are
-updated in place where nothing else refers to them, and copied by MLX where something does.
+A sequence that is being prefilled has arrays of its own: one for each attention layer, [1, 2 * kv_heads, capacity, head_dim],
+keys in the first half of the heads, values in the second; and, where the model has recurrent layers, their states, [1, ...],
+whose size does not depend on the length. A sequence that decodes has a slot of a slab: the same arrays with [slots, ...]. Slabs
+differ by capacity, so that short rows do not pay for long ones; slots in use are a dense prefix. Arrays are updated in place
+where nothing else refers to them, and copied by MLX where something does.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from math import prod
 
 import mlx.core as mx
 from attrs import define, field, frozen
-
-if TYPE_CHECKING:
-    from collections.abc import Iterable
 
 SMALLEST_CAPACITY = 256
 
 
 @frozen
+class RecurrentArray:
+    """One array of a recurrent layer's state, for one sequence."""
+
+    shape: tuple[int, ...]
+    dtype: mx.Dtype
+
+    def zeros(self, slots: int) -> mx.array:
+        """The state before the first token."""
+        return mx.zeros((slots, *self.shape), self.dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes for one sequence."""
+        return prod(self.shape) * self.dtype.size
+
+
+@frozen
 class CacheGeometry:
-    """Layers with a cache, key and value heads together, their width, dtype, and tokens of context."""
+    """Layers with keys and values, key and value heads together, their width, dtype, tokens of context, recurrent arrays."""
 
     layers: int
     kv_rows: int
     head_dim: int
     dtype: mx.Dtype
     context: int
+    recurrent: tuple[RecurrentArray, ...] = ()
 
     def capacity(self, length: int) -> int:
         """The capacity of the arrays that hold ``length`` tokens: powers of two from 256 on, and the context at most."""
@@ -45,6 +61,16 @@ class CacheGeometry:
         """Keys and values of one token in all layers."""
         return self.layers * self.kv_rows * self.head_dim * self.dtype.size
 
+    @property
+    def bytes_fixed(self) -> int:
+        """The recurrent state of one sequence."""
+        return sum(array.nbytes for array in self.recurrent)
+
+    @property
+    def can_roll_back(self) -> bool:
+        """Whether the last tokens of a sequence can be forgotten: a recurrent state has mixed them in."""
+        return not self.recurrent
+
 
 @define(eq=False)
 class Sequence:
@@ -52,6 +78,7 @@ class Sequence:
 
     length: int = 0
     own: list[mx.array] = field(factory=list)
+    recurrent: list[mx.array] = field(factory=list)
     slab: Slab | None = None
     slot: int = 0
 
@@ -71,28 +98,25 @@ class Slab:
         self.capacity = capacity
         self.rows: list[Sequence] = []
         self.layers: list[mx.array] = []
-
-    @property
-    def slots(self) -> int:
-        """Slots that the arrays have."""
-        return self.layers[0].shape[0] if self.layers else 0
+        self.recurrent: list[mx.array] = []
+        self.slots = 0
 
     def join(self, sequence: Sequence) -> None:
         """Take over the arrays of a sequence, of the slab's capacity. The whole slot is written: nothing stale stays in it."""
         slot = len(self.rows)
-        if not self.layers:
-            self.layers = sequence.own
+        if not self.slots:
+            self.layers, self.recurrent, self.slots = sequence.own, sequence.recurrent, 1
         else:
             if slot == self.slots:
                 self._resize(slot + max(1, slot // 2))
-            for layer, own in zip(self.layers, sequence.own, strict=True):
-                layer[slot : slot + 1] = own
-        sequence.own, sequence.slab, sequence.slot = [], self, slot
+            self._write(slot, sequence.own, sequence.recurrent)
+        sequence.own, sequence.recurrent, sequence.slab, sequence.slot = [], [], self, slot
         self.rows.append(sequence)
 
-    def copy(self, slot: int, length: int, capacity: int) -> list[mx.array]:
-        """The first ``length`` tokens of a slot in arrays of their own."""
-        return [_resized(layer[slot : slot + 1], length, self._geometry.zeros(1, capacity)) for layer in self.layers]
+    def copy(self, slot: int, length: int, capacity: int) -> Sequence:
+        """The first ``length`` tokens of a slot as a sequence with arrays of its own."""
+        own = [_resized(layer[slot : slot + 1], length, self._geometry.zeros(1, capacity)) for layer in self.layers]
+        return Sequence(length, own, [_copied(array, slot, slot + 1) for array in self.recurrent])
 
     def leave(self, sequence: Sequence) -> None:
         """Free a slot; the last one moves into it, so that slots in use stay a dense prefix."""
@@ -100,25 +124,30 @@ class Slab:
         if last is not sequence:
             moved = self.copy(last.slot, last.length, self.capacity)
             # Computed now: until then the copy refers to the slab, and writing would copy all of that.
-            mx.eval(moved)
-            for layer, own in zip(self.layers, moved, strict=True):
-                layer[sequence.slot : sequence.slot + 1] = own
+            mx.eval(moved.own, moved.recurrent)
+            self._write(sequence.slot, moved.own, moved.recurrent)
             last.slot = sequence.slot
             self.rows[last.slot] = last
         sequence.slab = None
         if not self.rows:
-            self.layers = []
+            self.layers, self.recurrent, self.slots = [], [], 0
         elif len(self.rows) <= self.slots // 2:
             self._resize(len(self.rows))
 
+    def _write(self, slot: int, own: list[mx.array], recurrent: list[mx.array]) -> None:
+        for array, part in zip([*self.layers, *self.recurrent], [*own, *recurrent], strict=True):
+            array[slot : slot + 1] = part
+
     def _resize(self, slots: int) -> None:
         more = slots - self.slots
-        for index, layer in enumerate(self.layers):
-            if more > 0:
-                self.layers[index] = mx.concatenate([layer, self._geometry.zeros(more, self.capacity)])
-            else:
-                # A copy: a mere view would keep the whole slab alive.
-                self.layers[index] = layer[:slots] + 0
+        if more > 0:
+            self.layers = [mx.concatenate([layer, self._geometry.zeros(more, self.capacity)]) for layer in self.layers]
+            empty = [array.zeros(more) for array in self._geometry.recurrent]
+            self.recurrent = [mx.concatenate([held, new]) for held, new in zip(self.recurrent, empty, strict=True)]
+        else:
+            self.layers = [_copied(layer, 0, slots) for layer in self.layers]
+            self.recurrent = [_copied(array, 0, slots) for array in self.recurrent]
+        self.slots = slots
 
 
 class KVCache:
@@ -138,12 +167,12 @@ class KVCache:
         slab.join(sequence)
         return slab
 
-    def to_own(self, sequence: Sequence, more: int) -> list[mx.array]:
-        """Give a sequence arrays of its own with room for ``more`` tokens."""
+    def to_own(self, sequence: Sequence, more: int) -> Sequence:
+        """Give a sequence arrays of its own with room for ``more`` tokens; returns it."""
         capacity = self.geometry.capacity(sequence.length + more)
         if sequence.slab is not None or sequence.capacity < capacity:
             self._make_own(sequence, capacity)
-        return sequence.own
+        return sequence
 
     def drop(self, sequence: Sequence) -> None:
         """Free what a sequence holds."""
@@ -152,16 +181,15 @@ class KVCache:
             slab.leave(sequence)
             if not slab.rows:
                 del self._slabs[slab.capacity]
-        sequence.own, sequence.length = [], 0
+        sequence.own, sequence.recurrent, sequence.length = [], [], 0
 
     def fork(self, sequence: Sequence) -> Sequence:
         """An independent copy; arrays of its own are shared until one of the two writes."""
         if sequence.slab is not None:
-            own = sequence.slab.copy(sequence.slot, sequence.length, sequence.capacity)
-        else:
-            # Reshaping to the same shape makes new objects on the same data: writing replaces what one object refers to.
-            own = [mx.reshape(layer, layer.shape) for layer in sequence.own]
-        return Sequence(sequence.length, own)
+            return sequence.slab.copy(sequence.slot, sequence.length, sequence.capacity)
+        # Reshaping to the same shape makes new objects on the same data: writing replaces what one object refers to.
+        own, recurrent = ([mx.reshape(array, array.shape) for array in held] for held in (sequence.own, sequence.recurrent))
+        return Sequence(sequence.length, own, recurrent)
 
     def clear(self) -> None:
         """Forget all slabs."""
@@ -170,12 +198,13 @@ class KVCache:
     def _make_own(self, sequence: Sequence, capacity: int) -> None:
         length, slab = sequence.length, sequence.slab
         if slab is not None:
-            own = slab.copy(sequence.slot, length, capacity)
+            copy = slab.copy(sequence.slot, length, capacity)
             self.drop(sequence)
-            sequence.length, sequence.own = length, own
+            sequence.length, sequence.own, sequence.recurrent = length, copy.own, copy.recurrent
         elif sequence.capacity != capacity:
             source: list[mx.array] | list[None] = sequence.own or [None] * self.geometry.layers
             sequence.own = [_resized(layer, length, self.geometry.zeros(1, capacity)) for layer in source]
+            sequence.recurrent = sequence.recurrent or [array.zeros(1) for array in self.geometry.recurrent]
 
 
 def _resized(source: mx.array | None, length: int, target: mx.array) -> mx.array:
@@ -185,11 +214,6 @@ def _resized(source: mx.array | None, length: int, target: mx.array) -> mx.array
     return target
 
 
-def arrays_of(sequences: Iterable[Sequence]) -> list[mx.array]:
-    """Everything that the sequences hold, each array once."""
-    found: dict[int, list[mx.array]] = {}
-    for sequence in sequences:
-        layers = sequence.slab.layers if sequence.slab is not None else sequence.own
-        if layers:
-            found[id(layers)] = layers
-    return [array for layers in found.values() for array in layers]
+def _copied(array: mx.array, start: int, stop: int) -> mx.array:
+    """Some slots in an array of their own: a mere view would keep all of them alive."""
+    return array[start:stop] + 0

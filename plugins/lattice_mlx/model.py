@@ -22,7 +22,9 @@ from lattice_mlx.token_mask import masked
 if TYPE_CHECKING:
     from collections.abc import Sequence as Items
 
-    from lattice_core.types import ModelInfo, RowInput
+    from lattice_core.protocols import AdapterCheckpoint
+    from lattice_core.types import AdapterId, ModelInfo, RowInput
+    from lattice_mlx.adapters import AdapterBank
     from lattice_mlx.kv_cache import CacheGeometry
     from lattice_mlx.network import Network
     from lattice_mlx.step import Step
@@ -38,9 +40,10 @@ class Logits:
 class MlxModel:
     """One model on one device."""
 
-    def __init__(self, network: Network, info: ModelInfo, geometry: CacheGeometry) -> None:
+    def __init__(self, network: Network, info: ModelInfo, geometry: CacheGeometry, bank: AdapterBank) -> None:
         self._network: Network | None = network
         self._info = info
+        self._bank = bank
         self._cache = KVCache(geometry)
         self._sequences: dict[StateId, Sequence] = {}
         self._ids = count()
@@ -73,14 +76,17 @@ class MlxModel:
             trim()
 
     def rollback(self, states: Items[StateId], keep: Items[int]) -> bool:
-        """Forget all but the first ``keep`` tokens of each state: always exact here, so always True.
+        """Forget all but the first ``keep`` tokens of each state.
 
-        Raises ``ValueError`` where a state holds fewer tokens, with nothing done.
+        False, with nothing done, where tokens are to go that a recurrent state has mixed in. Raises ``ValueError`` where a
+        state holds fewer tokens than it is to keep, with nothing done.
         """
         pairs = [(self._sequences[state], kept) for state, kept in zip(states, keep, strict=True)]
         for sequence, kept in pairs:
             if not 0 <= kept <= sequence.length:
                 raise ValueError(f"a state of {sequence.length} tokens cannot keep {kept}")
+        if not self._cache.geometry.can_roll_back and any(kept != sequence.length for sequence, kept in pairs):
+            return False
         for sequence, kept in pairs:
             sequence.length = kept
         return True
@@ -99,8 +105,23 @@ class MlxModel:
     def close(self) -> None:
         """Free states and weights."""
         self.reset()
+        self._bank.clear()
         self._network = None
         mx.clear_cache()
+
+    # ------------------------------------------------------------------------------------ adapters
+
+    def load_adapter(self, adapter: AdapterCheckpoint) -> AdapterId:
+        """Make an adapter resident; ``ModelError`` names the module that does not fit."""
+        return self._bank.load(adapter)
+
+    def adapter_bytes(self, adapter: AdapterId) -> int:
+        """Bytes that a resident adapter takes."""
+        return self._bank.nbytes(adapter)
+
+    def unload_adapter(self, adapter: AdapterId) -> None:
+        """Free an adapter."""
+        self._bank.unload(adapter)
 
     # ------------------------------------------------------------------------------------ steps
 
@@ -109,9 +130,9 @@ class MlxModel:
         if self._network is None:
             raise RuntimeError("the model is closed")
         self._check(plan)
-        step = plan_step(plan, self._sequences, self._cache)
+        step = plan_step(plan, self._sequences, self._cache, self._bank)
         hidden = self._network.hidden(step)
-        self._touched = [segment.layers for segment in step.segments]
+        self._touched = [segment.arrays for segment in step.segments]
         for row in plan:
             self._sequences[row.state].length += row.count
         if step.wanted == []:
@@ -121,7 +142,7 @@ class MlxModel:
 
     def launch(self, arrays: Items[mx.array]) -> None:
         """Begin computing ``arrays`` and the caches of the last step."""
-        caches = [array for layers in self._touched for array in layers]
+        caches = [array for held in self._touched for array in held]
         mx.async_eval(*arrays, *caches)  # type: ignore[no-untyped-call]  # the stub of MLX has no types here
 
     def wait(self, arrays: Items[mx.array]) -> None:
@@ -156,6 +177,7 @@ class MlxModel:
             length = self._sequences[row.state].length + row.count
             if length > self._info.context:
                 raise ValueError(f"state {row.state} would hold {length} tokens, the context is {self._info.context}")
+            self._bank.check(row.adapter)
             if row.count == 0:
                 raise ValueError(f"state {row.state} is given no token")
             if not isinstance(row.tokens, Pending) and not (min(row.tokens) >= 0 and max(row.tokens) < self._info.vocab_size):
@@ -165,5 +187,5 @@ class MlxModel:
     def _no_logits(self, step: Step) -> mx.array:
         """No rows, but an array that is computed no sooner than the caches, so that it can be waited for."""
         empty = mx.zeros((0, self._info.vocab_size), mx.float32)
-        dependent: list[mx.array] = mx.depends([empty], [segment.layers[-1] for segment in step.segments])
+        dependent: list[mx.array] = mx.depends([empty], [array for segment in step.segments for array in segment.arrays])
         return dependent[0]

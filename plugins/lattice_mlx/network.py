@@ -10,7 +10,8 @@ if TYPE_CHECKING:
 
     import mlx.core as mx
 
-    from lattice_mlx.kernels import HeadGeometry
+    from lattice_core.types import TensorSpec
+    from lattice_mlx.kv_cache import CacheGeometry
     from lattice_mlx.step import Step
     from lattice_mlx.target import Target
     from lattice_mlx.weights import WeightReader
@@ -30,21 +31,24 @@ class Blueprint(Protocol):
         ...
 
     @property
-    def layers(self) -> int:
-        """Layers with a cache."""
+    def refused_adapters(self) -> Mapping[str, str]:
+        """Parts of module names that no adapter may change, and why."""
         ...
 
-    @property
-    def geometry(self) -> HeadGeometry:
-        """Heads of every layer."""
+    def fit(self, specs: Mapping[str, TensorSpec]) -> Blueprint:
+        """The same with the layouts that the tensors of a checkpoint have; ``ModelError`` for a contradiction in them."""
         ...
 
     def tensors(self) -> Mapping[str, tuple[int, ...]]:
-        """Names and logical shapes of all tensors that are needed."""
+        """Canonical names (``tensor_names``) and logical shapes of all tensors that are needed."""
         ...
 
     def ignores(self, name: str) -> bool:
         """Whether a further tensor is known to be harmless."""
+        ...
+
+    def cache(self, dtype: mx.Dtype, context: int) -> CacheGeometry:
+        """What a sequence keeps."""
         ...
 
     def build(self, weights: WeightReader, target: Target) -> Network:
@@ -65,7 +69,7 @@ class Network(Protocol):
 
 
 class Architecture(Protocol):
-    """Reads a configuration in Hugging Face notation; raises ``ModelError`` for what it cannot honour."""
+    """Reads a flat configuration in Hugging Face notation; raises ``ModelError`` for what it cannot honour."""
 
     def __call__(self, config: Mapping[str, Any]) -> Blueprint:
         """The blueprint of one model."""

@@ -8,11 +8,12 @@ from attrs import frozen
 
 @frozen(eq=False)
 class RMSNorm:
-    """``x [rows, width] -> [rows, width]``; ``weight`` [width] has the dtype of x, the sum is float32."""
+    """``x [..., width] -> [..., width]`` in the dtype of x; ``weight`` [width] has that dtype or is float32; sums are."""
 
     weight: mx.array
     eps: float
 
     def __call__(self, x: mx.array) -> mx.array:
-        """Each row of x normalised and scaled."""
-        return mx.fast.rms_norm(x, self.weight, self.eps)
+        """Each vector along the last axis normalised and scaled."""
+        normed = mx.fast.rms_norm(x, self.weight, self.eps)
+        return normed if normed.dtype == x.dtype else normed.astype(x.dtype)

@@ -20,14 +20,17 @@ if TYPE_CHECKING:
 class PlainRoPE:
     """Rotation by ordinary operations: the fast way on the CPU, and what the fused kernel is checked against.
 
-    ``frequencies`` float32 [head_dim / 2], radians per position.
+    ``frequencies`` float32 [head_dim / 2] or fewer, radians per position.
     """
 
     def __init__(self, frequencies: np.ndarray) -> None:
         self._frequencies = mx.array(frequencies)
 
     def at(self, positions: mx.array) -> Rotation:
-        """The rotation of x [tokens, heads, head_dim] for int32 positions [tokens]; angles and products are float32."""
+        """The rotation of x [tokens, heads, head_dim] for int32 positions [tokens]; angles and products are float32.
+
+        Where there are fewer frequencies than pairs, the dimensions after theirs stay as they are.
+        """
         angles = positions[:, None].astype(mx.float32) * self._frequencies
         cos, sin = mx.cos(angles), mx.sin(angles)
         cosines = mx.concatenate([cos, cos], axis=-1)[:, None]
@@ -35,8 +38,10 @@ class PlainRoPE:
         half = self._frequencies.size
 
         def rotate(x: mx.array) -> mx.array:
-            swapped = mx.concatenate([x[..., half:], x[..., :half]], axis=-1)
-            return (x * cosines + swapped * sines).astype(x.dtype)
+            turned, rest = x[..., : 2 * half], x[..., 2 * half :]
+            swapped = mx.concatenate([x[..., half : 2 * half], x[..., :half]], axis=-1)
+            turned = (turned * cosines + swapped * sines).astype(x.dtype)
+            return mx.concatenate([turned, rest], axis=-1) if rest.shape[-1] else turned
 
         return rotate
 

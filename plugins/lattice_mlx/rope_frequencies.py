@@ -19,8 +19,11 @@ _DEFAULT_THETA = 10000.0
 _MAX_CONTEXT = 1 << 30
 
 
-def rope_frequencies(config: ConfigFields, head_dim: int) -> np.ndarray:
-    """Radians per position for each pair of dimensions, float32 [head_dim / 2].
+def rope_frequencies(config: ConfigFields, head_dim: int, partial: float | None = None) -> np.ndarray:
+    """Radians per position for each pair of dimensions that turns, float32 [head_dim / 2] or fewer.
+
+    ``partial`` is the default of ``partial_rotary_factor``, the part of a head that turns; None for architectures that turn
+    whole heads, which refuse any other factor.
 
     ``theta ** (-2 i / head_dim)`` (Su et al., 2021, arXiv:2104.09864), scaled as ``rope_type`` says: ``linear`` divides all by
     ``factor``; ``llama3`` divides those of long wavelength and blends between two bounds (transformers,
@@ -29,9 +32,7 @@ def rope_frequencies(config: ConfigFields, head_dim: int) -> np.ndarray:
     modern = config.section("rope_parameters")
     scaling = modern if modern.values else config.section("rope_scaling")
     theta = modern.number("rope_theta") if modern.has("rope_theta") else config.number("rope_theta", _DEFAULT_THETA)
-    for fields in (config, scaling):
-        if fields.has("partial_rotary_factor") and fields.number("partial_rotary_factor") != 1.0:
-            fields.refuse("partial_rotary_factor", "this architecture rotates whole heads (1.0)")
+    head_dim = _rotary_dimensions(config, scaling, head_dim, partial)
     frequencies = theta ** (-np.arange(0, head_dim, 2, dtype=np.float64) / head_dim)
     kind_field = "rope_type" if scaling.has("rope_type") or not scaling.has("type") else "type"
     kind = scaling.choice(kind_field, TYPES, "default")
@@ -41,6 +42,22 @@ def rope_frequencies(config: ConfigFields, head_dim: int) -> np.ndarray:
         frequencies = _llama3(frequencies, scaling)
     divided: np.ndarray = frequencies / _factors(config, head_dim)
     return divided.astype(np.float32)
+
+
+def _rotary_dimensions(config: ConfigFields, scaling: ConfigFields, head_dim: int, partial: float | None) -> int:
+    """How many dimensions of a head turn: an even number from 2."""
+    factor, where = partial or 1.0, config
+    for fields in (config, scaling):
+        if fields.has("partial_rotary_factor"):
+            factor, where = fields.number("partial_rotary_factor"), fields
+    if partial is None and factor != 1.0:
+        where.refuse("partial_rotary_factor", "this architecture rotates whole heads (1.0)")
+    dimensions = int(head_dim * factor)
+    if not 2 <= dimensions <= head_dim or dimensions % 2:  # noqa: PLR2004  a pair has two
+        where.refuse(
+            "partial_rotary_factor", f"{dimensions} of {head_dim} dimensions would turn: expected an even number from 2"
+        )
+    return dimensions
 
 
 def _llama3(frequencies: np.ndarray, scaling: ConfigFields) -> np.ndarray:

@@ -1,8 +1,8 @@
 """Packs a ragged plan into one array of tokens. Owns their order and where each wanted position stands in it.
 
-Tokens of all rows stand one after another, so that norms, projections and feed-forward layers see one matrix; attention goes
-segment by segment. A slot of a slab whose row is not in the plan computes a token that nobody reads, at the place that the
-row writes next.
+Tokens of all rows stand one after another, so that norms, projections and feed-forward layers see one matrix; attention
+and recurrence go segment by segment. A slot of a slab whose row is not in the plan computes a token that nobody reads, at the
+place that the row writes next.
 """
 
 from __future__ import annotations
@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from collections.abc import Sequence as Items
 
-    from lattice_core.types import RowInput, StateId
+    from lattice_core.types import AdapterId, RowInput, StateId
+    from lattice_mlx.adapters import AdapterBank, StepAdapters
     from lattice_mlx.attention import Attention
     from lattice_mlx.kv_cache import KVCache, Sequence, Slab
-    from lattice_mlx.segments import Segment
+    from lattice_mlx.segments import Recurrence, Segment
 
 _IDLE = 0
 """The token of a slot whose row is not in the plan."""
@@ -33,12 +34,14 @@ class Step:
     """A planned forward pass over T packed tokens. ``tokens`` and ``positions`` are int32 [T].
 
     ``wanted`` are places of the packed tokens whose logits are wanted, in the plan's order; None stands for all of them.
+    ``adapters`` is what adapters add to projections, None where no row has one.
     """
 
     tokens: mx.array
     positions: mx.array
     segments: tuple[Segment, ...]
     wanted: list[int] | None
+    adapters: StepAdapters | None = None
 
     def attend(self, attention: Attention, layer: int, q: mx.array, kv: mx.array) -> mx.array:
         """Shapes: q [T, heads, d], kv [T, 2 * kv_heads, d] -> [T, heads, d]. Writes the caches."""
@@ -50,23 +53,40 @@ class Step:
             parts.append(segment.attend(attention, layer, q[place], kv[place]))
         return mx.concatenate(parts)
 
+    def recur(self, recurrence: Recurrence, places: slice, inputs: tuple[mx.array, ...]) -> mx.array:
+        """Tokens [T, ...] through the recurrent arrays at ``places`` of every sequence -> outputs [T, ...]."""
+        if len(self.segments) == 1:
+            return self.segments[0].recur(recurrence, places, inputs)
+        parts = []
+        for segment in self.segments:
+            place = slice(segment.start, segment.start + segment.count)
+            parts.append(segment.recur(recurrence, places, tuple(array[place] for array in inputs)))
+        return mx.concatenate(parts)
 
-def plan_step(plan: Items[RowInput], sequences: Mapping[StateId, Sequence], cache: KVCache) -> Step:
+
+def plan_step(
+    plan: Items[RowInput], sequences: Mapping[StateId, Sequence], cache: KVCache, bank: AdapterBank | None = None
+) -> Step:
     """Bring every row's cache to where the step needs it and pack the tokens. Lengths do not advance yet."""
     # Chunks first: a row that leaves its slab changes the slots of others.
-    owned = {row.state: cache.to_own(sequences[row.state], row.count) for row in plan if row.count > 1}
+    for row in plan:
+        if row.count > 1:
+            cache.to_own(sequences[row.state], row.count)
     singles = {id(sequences[row.state]): row for row in plan if row.count == 1}
     slabs = _decoding_slabs([sequences[row.state] for row in singles.values()], cache)
     packed: list[int | Pending] = []
     positions: list[int] = []
     segments: list[Segment] = []
     place: dict[StateId, int] = {}
+    adapters: list[AdapterId | None] = []
     for slab in slabs:
-        decode = DecodeSegment(slab, len(packed))
+        idle = [slot for slot, sequence in enumerate(slab.rows) if id(sequence) not in singles]
+        decode = DecodeSegment(slab, len(packed), idle)
         segments.append(decode)
         positions += decode.lengths
         for sequence in slab.rows:
             planned = singles.get(id(sequence))
+            adapters.append(None if planned is None else planned.adapter)
             if planned is None:
                 packed.append(_IDLE)
             else:
@@ -76,11 +96,13 @@ def plan_step(plan: Items[RowInput], sequences: Mapping[StateId, Sequence], cach
         if isinstance(row.tokens, Pending) or row.count == 1:
             continue
         sequence = sequences[row.state]
-        segments.append(ChunkSegment(sequence, owned[row.state], len(packed), row.count))
+        segments.append(ChunkSegment(sequence, len(packed), row.count))
+        adapters += [row.adapter] * row.count
         place[row.state] = len(packed)
         positions += range(sequence.length, sequence.length + row.count)
         packed += row.tokens
-    return Step(_tokens(packed), mx.array(positions), tuple(segments), _wanted(plan, place, len(packed)))
+    adapted = None if bank is None else bank.for_tokens(adapters)
+    return Step(_tokens(packed), mx.array(positions), tuple(segments), _wanted(plan, place, len(packed)), adapted)
 
 
 def _decoding_slabs(sequences: list[Sequence], cache: KVCache) -> list[Slab]:

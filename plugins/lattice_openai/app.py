@@ -9,10 +9,12 @@ from fastapi import FastAPI
 from fastapi.responses import JSONResponse, PlainTextResponse
 from starlette.exceptions import HTTPException
 
-from lattice_core.errors import LatticeError
+from lattice_core.errors import LatticeError, UnknownModelError
+from lattice_core.types import MODEL_ALIAS
+from lattice_core.wire import shown
 from lattice_openai.chat import ChatCompletions
-from lattice_openai.chat_request import check_model
 from lattice_openai.errors import ApiError, from_lattice, internal_error
+from lattice_openai.lora import LOAD_ROUTE, LORA_ROUTE, UNLOAD_ROUTE, LoadAdapter, UnloadAdapter, adapter_list
 from lattice_openai.security import ApiKeyCheck, HostCheck, with_cors
 from lattice_openai.telemetry import RequestTelemetry
 
@@ -60,14 +62,11 @@ def _routes(engine: EngineAPI, config: ServerConfig, in_flight: InFlight) -> Fas
     app.add_exception_handler(LatticeError, _lattice_error)
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(Exception, _fault)
-    started = int(time.time())
-
-    def model_object() -> dict[str, Any]:
-        return {"id": engine.model_id, "object": "model", "created": started, "owned_by": "lattice"}
+    models_served = _Models(engine)
 
     @app.api_route("/", methods=["GET", "HEAD"])
     async def root() -> Response:
-        endpoints = [CHAT_ROUTE, MODELS_ROUTE, HEALTH_ROUTE]
+        endpoints = [CHAT_ROUTE, MODELS_ROUTE, LORA_ROUTE, LOAD_ROUTE, UNLOAD_ROUTE, HEALTH_ROUTE]
         return JSONResponse({"name": "lattice", "object": "engine", "endpoints": endpoints})
 
     @app.api_route(HEALTH_ROUTE, methods=["GET", "HEAD"])
@@ -79,16 +78,50 @@ def _routes(engine: EngineAPI, config: ServerConfig, in_flight: InFlight) -> Fas
 
     @app.get(MODELS_ROUTE)
     async def models() -> Response:
-        return JSONResponse({"object": "list", "data": [model_object()]})
+        return JSONResponse({"object": "list", "data": models_served.all()})
 
     @app.get(MODELS_ROUTE + "/{model:path}")
     async def model(model: str) -> Response:
-        check_model(model, engine.model_id)
-        return JSONResponse(model_object())
+        return JSONResponse(models_served.one(model))
 
-    # A plain ASGI application, so that the disconnect of its client can be awaited.
-    app.router.add_route(CHAT_ROUTE, ChatCompletions(engine, config, in_flight), methods=["POST"])  # type: ignore[arg-type]  # Starlette takes ASGI applications here and is not typed so
+    @app.get(LORA_ROUTE)
+    async def adapters() -> Response:
+        return JSONResponse(adapter_list(engine))
+
+    # Plain ASGI applications, so that the disconnect of a client can be awaited.
+    posts: dict[str, Any] = {
+        CHAT_ROUTE: ChatCompletions(engine, config, in_flight),
+        LOAD_ROUTE: LoadAdapter(engine, config),
+        UNLOAD_ROUTE: UnloadAdapter(engine, config),
+    }
+    for route, application in posts.items():
+        app.router.add_route(route, application, methods=["POST"])
     return app
+
+
+class _Models:
+    """The model and the adapters as ``/v1/models`` shows them. ``created`` of all is when the server started."""
+
+    def __init__(self, engine: EngineAPI) -> None:
+        self._engine = engine
+        self._started = int(time.time())
+
+    def all(self) -> list[dict[str, Any]]:
+        """The model first."""
+        base = self._engine.model_id
+        names = [info.name for info in self._engine.adapters() if not info.unloading]
+        return [self._object(base), *(self._object(name) | {"parent": base} for name in names)]
+
+    def one(self, name: str) -> dict[str, Any]:
+        """The one called ``name``. Raises ``UnknownModelError``."""
+        found = {model["id"]: model for model in self.all()}
+        model = found.get(self._engine.model_id if name == MODEL_ALIAS else name)
+        if model is None:
+            raise UnknownModelError(f"the model {shown(name)} is not served here; served: {', '.join(found)}", param="model")
+        return model
+
+    def _object(self, name: str) -> dict[str, Any]:
+        return {"id": name, "object": "model", "created": self._started, "owned_by": "lattice"}
 
 
 async def _api_error(_request: Request, error: Exception) -> Response:

@@ -18,7 +18,7 @@ from lattice_openai.chat_request import parse_chat_request
 from lattice_openai.chat_wire import Answer
 from lattice_openai.disconnect import ClientLeftError, watch_client
 from lattice_openai.errors import ApiError, from_lattice, internal_error
-from lattice_openai.request_body import read_json_object, refuse_body
+from lattice_openai.request_body import TOO_LARGE, read_json_object, refuse_body
 from lattice_openai.sse import EventStream
 from lattice_openai.telemetry import RECORD
 
@@ -39,7 +39,6 @@ _LOG = logging.getLogger("lattice.openai")
 _SUBMIT_THREADS = 4
 _SHOWN_FIELDS = 10
 _SHOWN_NAME = 60
-_TOO_LARGE = 413
 
 
 class ChatCompletions:
@@ -57,7 +56,7 @@ class ChatCompletions:
         record: RequestRecord = scope[RECORD]
         try:
             body = await read_json_object(scope, receive, limit=self._config.max_body)
-            request = parse_chat_request(body, served=self._engine.model_id, defaults=self._config.defaults)
+            request = parse_chat_request(body, defaults=self._config.defaults)
             record.stream = request.stream
             _note_unknown(request.unknown)
             async with watch_client(receive) as client:
@@ -65,7 +64,7 @@ class ChatCompletions:
         except ClientLeftError:
             record.client_left = True
         except ApiError as error:
-            if error.status != _TOO_LARGE:
+            if error.status != TOO_LARGE:
                 raise
             await refuse_body(error, scope, receive, send)
 
@@ -101,7 +100,7 @@ class ChatCompletions:
     async def _stream(
         self, request: ChatRequest, generation: Generation, client: Client, record: RequestRecord, send: Send
     ) -> None:
-        answer = Answer(self._engine.model_id)
+        answer = Answer(request.answering(self._engine.model_id))
         async with EventStream(send, self._config.keepalive) as stream:
             await stream.event(answer.role_chunk())
             terminal: Terminal | None = None
@@ -124,7 +123,7 @@ class ChatCompletions:
             await stream.finish()
 
     async def _whole(
-        self, _request: ChatRequest, generation: Generation, client: Client, record: RequestRecord, send: Send
+        self, request: ChatRequest, generation: Generation, client: Client, record: RequestRecord, send: Send
     ) -> None:
         texts: list[str] = []
         terminal: Terminal | None = None
@@ -139,7 +138,9 @@ class ChatCompletions:
             raise ClientLeftError
         if not isinstance(terminal, Done):
             raise self._failure(terminal)
-        body = Answer(self._engine.model_id).completion("".join(texts), terminal.finish_reason, terminal.usage)
+        body = Answer(request.answering(self._engine.model_id)).completion(
+            "".join(texts), terminal.finish_reason, terminal.usage
+        )
         client.answered()
         await _send_json(send, body)
 

@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
 
-from lattice_core.errors import UnknownModelError, UnsupportedFeatureError
+from lattice_core.errors import UnsupportedFeatureError
+from lattice_core.types import MODEL_ALIAS
 from lattice_core.wire import (
     GENERATION_FIELDS,
     get_bool,
@@ -15,7 +16,6 @@ from lattice_core.wire import (
     read_generation,
     read_messages,
     refuse_unsupported,
-    shown,
     unknown_fields,
 )
 
@@ -24,9 +24,6 @@ if TYPE_CHECKING:
 
     from lattice_core.types import GenerationRequest
     from lattice_core.wire import RequestDefaults
-
-MODEL_ALIAS = "lattice"
-"""A name under which every served model answers."""
 
 _OWN = GENERATION_FIELDS | {"model", "messages", "stream", "stream_options"}
 
@@ -40,31 +37,28 @@ class ChatRequest:
     include_usage: bool = False
     unknown: tuple[str, ...] = ()
 
+    def answering(self, served: str) -> str:
+        """The id of what answers: the adapter that the request names, else ``served``."""
+        asked = self.generation
+        return asked.adapter or (served if asked.model in (None, MODEL_ALIAS) else asked.model)
 
-def parse_chat_request(body: Mapping[str, Any], *, served: str, defaults: RequestDefaults) -> ChatRequest:
-    """Check every field and fill in the server's defaults; ``served`` is the id of the model.
 
-    Raises ``RequestError`` that names the field in ``param``, ``UnknownModelError`` for another model.
+def parse_chat_request(body: Mapping[str, Any], *, defaults: RequestDefaults) -> ChatRequest:
+    """Check every field and fill in the server's defaults; whether the model is served is the engine's to say.
+
+    Raises ``RequestError`` that names the field in ``param``.
     """
     refuse_unsupported(body)
-    check_model(get_text(body, "model"), served)
+    model = get_text(body, "model")
     messages, unknown = read_messages(body)
     stream = get_bool(body, "stream", default=False)
     include_usage, unknown_options = _stream_options(body)
     return ChatRequest(
-        generation=read_generation(body, defaults, messages=messages),
+        generation=read_generation(body, defaults, messages=messages, model=model),
         stream=stream,
         include_usage=include_usage,
         unknown=unknown_fields(body, _OWN) + unknown_options + unknown,
     )
-
-
-def check_model(name: str | None, served: str) -> None:
-    """Raise ``UnknownModelError`` unless ``name`` is absent, the alias or the served id."""
-    if name not in (None, MODEL_ALIAS, served):
-        raise UnknownModelError(
-            f"the model {shown(name)} is not served here; served: {served} (also as {MODEL_ALIAS})", param="model"
-        )
 
 
 def _stream_options(body: Mapping[str, Any]) -> tuple[bool, tuple[str, ...]]:

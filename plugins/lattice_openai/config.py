@@ -35,10 +35,11 @@ class ServerConfig:
     cors_origins: tuple[str, ...] = ()
     allowed_hosts: tuple[str, ...] = ()
     api_keys: tuple[bytes, ...] = field(default=(), repr=False)
+    lora_dir: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings, environ: Mapping[str, str]) -> ServerConfig:
-        """Read options and keys; raises ``UsageError`` for an origin or a key file that cannot be meant."""
+        """Read options and keys; raises ``UsageError`` for an origin, a key file or a directory that cannot be meant."""
         own: dict[str, Any] = {option.name: option.default for option in OPTIONS} | dict(settings.own)
         core = settings.core
         if not core["host"]:
@@ -53,6 +54,7 @@ class ServerConfig:
             cors_origins=_origins(own["cors-origin"] or ()),
             allowed_hosts=tuple(own["allowed-host"] or ()),
             api_keys=_api_keys(own["api-key-file"], environ.get(API_KEY_VARIABLE, "")),
+            lora_dir=_directory(own["lora-dir"]),
             defaults=RequestDefaults.from_settings(settings),
         )
 
@@ -66,6 +68,18 @@ def _origins(values: Iterable[str]) -> tuple[str, ...]:
                 param="openai-cors-origin",
             )
     return origins
+
+
+def _directory(path: str | Path | None) -> Path | None:
+    """The directory itself, without links, so that what lies below it can be compared."""
+    if path is None:
+        return None
+    found = Path(path).expanduser().resolve()
+    if not found.is_dir():
+        raise UsageError(
+            f"--openai-lora-dir {path} is no directory; give the one that holds the adapters", param="openai-lora-dir"
+        )
+    return found
 
 
 def _api_keys(path: str | Path | None, variable: str) -> tuple[bytes, ...]:

@@ -47,6 +47,12 @@ OPTIONS = (
         metavar="FILE",
     ),
     Option(
+        "lora-dir",
+        "directory below which clients may load adapters, and so unload them; without it they may not",
+        type="path",
+        metavar="DIR",
+    ),
+    Option(
         "linger",
         "seconds for which /health says 503 after the engine died, before the process ends",
         type="float",

@@ -15,6 +15,9 @@ from lattice_openai.errors import ApiError
 if TYPE_CHECKING:
     from starlette.types import Receive, Scope, Send
 
+TOO_LARGE = 413
+"""The status of an answer that is sent while the client is still sending; ``refuse_body`` sends it."""
+
 IDLE_SECONDS = 30.0
 """How long a client may pause inside a body."""
 
@@ -85,7 +88,7 @@ def _check_media_type(headers: Headers) -> None:
 
 
 async def _read(headers: Headers, receive: Receive, limit: int, idle: float) -> bytes:
-    too_large = ApiError(413, "request_body_too_large", f"the request body is larger than {limit} bytes, the limit here")
+    too_large = ApiError(TOO_LARGE, "request_body_too_large", f"the request body is larger than {limit} bytes, the limit here")
     announced = headers.get("content-length", "")
     if announced.isdecimal() and int(announced) > limit:
         raise too_large

@@ -13,6 +13,7 @@ from lattice_repl.interrupt import Interrupt
 
 if TYPE_CHECKING:
     from lattice_core.protocols import EngineAPI, Generation
+    from lattice_repl.adapter_choice import AdapterChoice
     from lattice_repl.conversation import Conversation
     from lattice_repl.generation_settings import GenerationSettings
     from lattice_repl.screen import Screen
@@ -20,11 +21,15 @@ if TYPE_CHECKING:
 
 @frozen
 class Ended:
-    """How an answer ended. ``error`` is set where it failed; ``forgotten`` oldest turns did not fit the context."""
+    """How an answer ended, and with which adapter.
+
+    ``error`` is set where it failed; ``forgotten`` oldest turns did not fit the context.
+    """
 
     text: str = ""
     forgotten: int = 0
     done: Done | None = None
+    adapter: str | None = None
     cancelled: Cancelled | None = None
     error: LatticeError | None = None
 
@@ -32,9 +37,10 @@ class Ended:
 class Answerer:
     """Asks the engine and shows what it says."""
 
-    def __init__(self, engine: EngineAPI, screen: Screen) -> None:
+    def __init__(self, engine: EngineAPI, screen: Screen, choice: AdapterChoice) -> None:
         self._engine = engine
         self._screen = screen
+        self._choice = choice
         self._lock = threading.Lock()
         self._current: Generation | None = None
         self._over = False
@@ -72,7 +78,10 @@ class Answerer:
         without = 0
         while True:
             request = GenerationRequest(
-                messages=conversation.messages(text, without), max_tokens=settings.max_tokens, sampling=settings.sampling
+                messages=conversation.messages(text, without),
+                adapter=self._choice.adapter,
+                max_tokens=settings.max_tokens,
+                sampling=settings.sampling,
             )
             try:
                 return self._engine.submit(request), without
@@ -92,20 +101,20 @@ class Answerer:
                     self._screen.show("\n")
                 text = "".join(pieces)
                 if isinstance(event, Done):
-                    return Ended(text, forgotten, done=event)
+                    return Ended(text, forgotten, done=event, adapter=generation.adapter)
                 if isinstance(event, Cancelled):
                     return Ended(text, forgotten, cancelled=event)
                 return Ended(text, forgotten, error=event.error)
         return Ended("".join(pieces), forgotten, error=LatticeError("the engine ended the answer without saying why"))
 
 
-def statistics(done: Done, device: str) -> str:
-    """The figures of an answer as one line."""
+def statistics(done: Done, device: str, adapter: str | None) -> str:
+    """The figures of an answer as one line; ``adapter`` made it together with the model."""
     usage, seconds = done.usage, done.timings.total
     speed = usage.completion_tokens / seconds if seconds > 0 else 0.0
     return (
         f"[{usage.prompt_tokens} prompt + {usage.completion_tokens} gen in {seconds * 1000:.1f}ms"
-        f" = {speed:.1f} tok/s | {device}]"
+        f" = {speed:.1f} tok/s | {device}{f' + {adapter}' if adapter else ''}]"
     )
 
 

@@ -11,6 +11,7 @@ from lattice_repl.generation_settings import SETTINGS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from lattice_repl.adapter_choice import AdapterChoice
     from lattice_repl.conversation import Conversation
     from lattice_repl.generation_settings import GenerationSettings
     from lattice_repl.screen import Screen
@@ -19,26 +20,31 @@ HELP = (
     ("/help", "this list"),
     ("/reset", "forget the conversation; the system message and the settings stay"),
     ("/system [TEXT]", "show the system message, or set it; `/system off` sends none"),
+    ("/lora [NAME]", "list the adapters, or answer with one from now on; `/lora off` answers with none"),
     ("/set [NAME [VALUE]]", f"show or change a setting: {', '.join(SETTINGS)}"),
     ("/quit", "leave, as an empty line or Ctrl-D does"),
     ("//TEXT", "a message that begins with a slash"),
     ("Ctrl-C", "ends an answer (what was shown stays in the conversation) or clears the line; twice at the prompt leaves"),
     ("Alt-Enter", "a line break inside a message"),
 )
-NAMES = ("/help", "/reset", "/system", "/set", "/quit")
+NAMES = ("/help", "/reset", "/system", "/lora", "/set", "/quit")
 
 
 class Commands:
     """Runs the command in a line."""
 
-    def __init__(self, conversation: Conversation, settings: GenerationSettings, screen: Screen) -> None:
+    def __init__(
+        self, conversation: Conversation, settings: GenerationSettings, screen: Screen, adapters: AdapterChoice
+    ) -> None:
         self._conversation = conversation
         self._settings = settings
         self._screen = screen
+        self._adapters = adapters
         self._handlers: dict[str, Callable[[str], None]] = {
             "/help": self._help,
             "/reset": self._reset,
             "/system": self._system,
+            "/lora": self._lora,
             "/set": self._set,
         }
 
@@ -73,6 +79,12 @@ class Commands:
             self._conversation.system = "" if text.lower() == "off" else text
         system = self._conversation.system
         self._screen.note(f"system message: {system}" if system else "there is no system message")
+
+    def _lora(self, name: str) -> None:
+        if name:
+            self._adapters.choose(name)
+        for line in self._adapters.lines():
+            self._screen.note(line)
 
     def _set(self, rest: str) -> None:
         name, _, value = rest.partition(" ")

@@ -10,6 +10,7 @@ import sys
 from typing import TYPE_CHECKING, Protocol
 
 from lattice_core.errors import EngineDiedError, ExitCode, UsageError
+from lattice_repl.adapter_choice import AdapterChoice
 from lattice_repl.answer import Answerer, statistics, why_cut
 from lattice_repl.commands import NAMES, Commands
 from lattice_repl.conversation import Conversation
@@ -76,8 +77,9 @@ class _Session:
         self._screen = screen
         self._conversation = Conversation(settings.own["system"])
         self._choices = GenerationSettings(settings.core)
-        self._commands = Commands(self._conversation, self._choices, screen)
-        self._answerer = Answerer(engine, screen)
+        self._adapters = AdapterChoice(engine)
+        self._commands = Commands(self._conversation, self._choices, screen, self._adapters)
+        self._answerer = Answerer(engine, screen, self._adapters)
         self._first: str | None = settings.core["prompt"]
         self._death: LatticeError | None = None
 
@@ -85,7 +87,8 @@ class _Session:
         self._stop.add_callback(self._end)
         self._engine.on_death(self._died)
         info = self._engine.model_info
-        self._screen.note(f"=== {self._engine.model_id} ({self._engine.model_format}) on {info.device} ===")
+        with_adapter = f" + {chosen}" if (chosen := self._adapters.current) else ""
+        self._screen.note(f"=== {self._engine.model_id}{with_adapter} ({self._engine.model_format}) on {info.device} ===")
         self._screen.note("Type your message; /help lists the commands. An empty line or Ctrl-D leaves.\n")
         while not self._stop.is_set() and self._death is None:
             line = self._next_line()
@@ -137,7 +140,7 @@ class _Session:
             cut = why_cut(ended.done, context)
             if cut is not None:
                 self._screen.note(cut)
-            self._screen.note(statistics(ended.done, self._engine.model_info.device))
+            self._screen.note(statistics(ended.done, self._engine.model_info.device, ended.adapter))
 
     def _end(self) -> None:
         self._lines.wake()

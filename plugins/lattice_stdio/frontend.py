@@ -10,6 +10,7 @@ import logging
 import sys
 from typing import TYPE_CHECKING
 
+from lattice_core.adapter_names import names_adapter
 from lattice_core.errors import ExitCode, UsageError
 from lattice_core.types import GenerationRequest, Message
 from lattice_core.wire import RequestDefaults
@@ -48,6 +49,12 @@ class StdioFrontend:
             raise UsageError("--json mode requires --prompt (or --serve for persistent serve mode)", param="json")
         if not self._json and self._prompt is None:
             raise UsageError("there is no prompt: give --prompt TEXT, --prompt - for stdin, or --json --serve", param="prompt")
+        named = [text for text in core["lora"] if names_adapter(text)]
+        # A variable or a configuration file may name adapters for other runs.
+        if named and not self._serve and settings.sources.get("lora") == "flag":
+            raise UsageError(
+                f"--lora {named[0]}: a single --prompt names no adapter; give --lora {named[0].partition('=')[2]}", param="lora"
+            )
 
     def serve(self, engine: EngineAPI, stop: StopSignal) -> int:
         """Answer what the options ask for; returns the exit status.

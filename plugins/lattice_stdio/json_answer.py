@@ -47,7 +47,7 @@ def answer_json(
                     held = ()
             elif isinstance(event, Done):
                 output.write(done_event(event, echo))
-                log_statistics(engine, event)
+                log_statistics(engine, event, generation.adapter)
             elif isinstance(event, Failed):
                 return _failed(output, event.error, echo)
             elif isinstance(event, Cancelled):

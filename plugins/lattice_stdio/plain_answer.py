@@ -39,7 +39,7 @@ def answer_plainly(
                 open_line = open_line or bool(text)
             elif isinstance(event, Done):
                 output.write(b"\n")
-                log_statistics(engine, event)
+                log_statistics(engine, event, generation.adapter)
                 status = ExitCode.OK
             elif isinstance(event, Failed | Cancelled):
                 if open_line:

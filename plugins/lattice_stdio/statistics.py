@@ -16,11 +16,12 @@ if TYPE_CHECKING:
 log = logging.getLogger("lattice.stdio")
 
 
-def log_statistics(engine: EngineAPI, done: Done) -> None:
-    """One line: the device, the tokens of prompt and answer, milliseconds, tokens per second."""
+def log_statistics(engine: EngineAPI, done: Done, adapter: str | None) -> None:
+    """One line: the device, the adapter, the tokens of prompt and answer, milliseconds, tokens per second."""
     log.info(
-        "%s: %d prompt + %d gen in %dms = %.1f tok/s",
+        "%s%s: %d prompt + %d gen in %dms = %.1f tok/s",
         engine.model_info.device,
+        f" + {adapter}" if adapter else "",
         done.usage.prompt_tokens,
         done.usage.completion_tokens,
         int(done.timings.total * 1000),

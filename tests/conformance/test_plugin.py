@@ -8,7 +8,7 @@ from lattice_conformance import plugin
 from lattice_core.descriptors import Settings, resolve
 from lattice_core.types import Limits
 
-SPECS = [*plugin.lattice_backends(), *plugin.lattice_samplers(), *plugin.lattice_grammars()]
+SPECS = [*plugin.lattice_backends(), *plugin.lattice_loaders(), *plugin.lattice_samplers(), *plugin.lattice_grammars()]
 
 
 def test_everything_scripted_has_a_name_that_says_so():
@@ -34,7 +34,8 @@ def test_the_backend_takes_its_settings(tmp_path):
 def test_registering_imports_no_numpy():
     code = (
         "import sys; from lattice_conformance import plugin as p;"
-        "[*p.lattice_backends(), *p.lattice_samplers(), *p.lattice_grammars()]; print('numpy' in sys.modules)"
+        "[*p.lattice_backends(), *p.lattice_loaders(), *p.lattice_samplers(), *p.lattice_grammars()];"
+        "print('numpy' in sys.modules)"
     )
     result = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert result.stdout.strip() == "False"

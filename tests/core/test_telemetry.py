@@ -5,6 +5,7 @@ import threading
 from lattice_conformance.chatml import BareChatML
 from lattice_conformance.fakes import GreedySampler
 from lattice_conformance.harness import scripted_engine
+from lattice_conformance.scripted_adapter import ScriptedAdapter
 from lattice_conformance.scripted_backend import ScriptedBackend, ScriptedCheckpoint
 from lattice_core.engine import Engine, EngineConfig
 from lattice_core.ledger import MemoryLedger, size_text
@@ -36,14 +37,21 @@ def test_observers_see_how_a_generation_ended_and_a_broken_one_is_only_counted(c
         chat_format=BareChatML,
         config=EngineConfig(model_id="m"),
         observers={"broken": Broken(), "recorder": recorder},
+        open_adapter=lambda _path: ScriptedAdapter("fr"),
     )
     with engine:
         list(engine.submit(GenerationRequest(prompt="[[say:abc]]")))
         assert recorder.seen.wait(5)
+        engine.load_adapter("fr", "any path")
+        list(engine.submit(GenerationRequest(prompt="x", model="fr")))
+        while len(recorder.events) < 2:
+            recorder.seen.clear()
+            assert recorder.seen.wait(5)
+    assert [fields["adapter"] for _, fields in recorder.events] == [None, "fr"]
     name, fields = recorder.events[0]
     assert (name, fields["outcome"], fields["completion_tokens"]) == ("generation_ended", "finished", 3)
     assert recorder.threads == {"lattice-telemetry"}
-    assert engine._telemetry.errors == {"broken": 1, "recorder": 0}
+    assert engine._telemetry.errors == {"broken": 2, "recorder": 0}
     assert "telemetry broken failed" in caplog.text
 
 

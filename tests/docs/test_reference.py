@@ -271,5 +271,5 @@ def test_every_key_of_a_request_line_is_in_the_reference():
 
 
 def test_every_route_is_in_the_reference():
-    for route in (app.CHAT_ROUTE, app.MODELS_ROUTE, app.HEALTH_ROUTE):
+    for route in (app.CHAT_ROUTE, app.MODELS_ROUTE, app.HEALTH_ROUTE, app.LORA_ROUTE, app.LOAD_ROUTE, app.UNLOAD_ROUTE):
         assert any(name.endswith(route) for name in named(reference("http")))

@@ -198,10 +198,14 @@ UNFIT = {
     "architecture": (
         {"general__architecture": ("str", "mamba")},
         {},
-        r"architecture 'mamba' is not supported \(supported: llama\)",
+        r"architecture 'mamba' is not supported \(supported: llama, qwen2",
     ),
     "adapter": ({"general__type": ("str", "adapter")}, {}, "is a GGUF file of type 'adapter', not a model"),
-    "experts": ({"llama__expert_count": ("u32", 8)}, {}, "mixture-of-experts models are not supported"),
+    "experts": (
+        {"llama__expert_count": ("u32", 8)},
+        {},
+        "mixture-of-experts models are not supported for the architecture 'llama'",
+    ),
     "key missing": ({"llama__block_count": None}, {}, "metadata key 'llama.block_count' is missing"),
     "eps missing": ({"llama__attention__layer_norm_rms_epsilon": None}, {}, "layer_norm_rms_epsilon' is missing"),
     "key of another type": ({"llama__block_count": ("str", "2")}, {}, "'llama.block_count' is of type str, not an integer"),

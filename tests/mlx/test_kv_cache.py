@@ -13,7 +13,7 @@ GEOMETRY = CacheGeometry(layers=2, kv_rows=4, head_dim=8, dtype=mx.float32, cont
 
 def sequence(cache, length, fill):
     made = Sequence()
-    for layer in cache.to_own(made, length):
+    for layer in cache.to_own(made, length).own:
         layer[:, :, :length] = mx.full((1, 4, length, 8), fill)
     made.length = length
     return made
@@ -96,7 +96,7 @@ def test_a_sequence_taken_out_of_a_slab_no_longer_depends_on_it():
     cache = KVCache(GEOMETRY)
     rows = [sequence(cache, 60, fill) for fill in (1.0, 2.0)]
     slab, *_ = [cache.to_slab(row) for row in rows]
-    own = cache.to_own(rows[0], 500)
+    own = cache.to_own(rows[0], 500).own
     assert own[0].shape == (1, 4, 1024, 8)
     slab.layers[0][:] = 9.0
     assert (content(rows[0])[0] == 1.0).all()

@@ -26,12 +26,12 @@ PACKED = "mlx-llama-4bit"
     [
         ({"architectures": ["GPT2LMHeadModel"]}, "'GPT2LMHeadModel' is not one that the mlx backend runs: LlamaForCausalLM"),
         ({"architectures": None, "model_type": "mamba"}, "'mamba' is not one"),
-        ({"architectures": []}, "architecture None is not one"),
+        ({"architectures": []}, "architecture 'None' is not one"),
         ({"hidden_size": 0}, r"config.hidden_size is 0: expected a whole number from 1 to 1048576"),
         ({"hidden_size": 32.0}, r"config.hidden_size is 32.0"),
         ({"hidden_size": True}, r"config.hidden_size is True"),
         ({"hidden_size": "32"}, r"config.hidden_size is '32'"),
-        ({"num_hidden_layers": 10**9}, r"config.num_hidden_layers is 1000000000: expected a whole number from 1 to 1024"),
+        ({"num_hidden_layers": 10**9}, r"config.num_hidden_layers is 1000000000: expected a whole number from 1 to 4096"),
         ({"num_attention_heads": None}, r"config.num_attention_heads is missing"),
         ({"num_key_value_heads": 3}, r"config.num_key_value_heads is 3: expected a divisor of num_attention_heads, 4"),
         ({"num_attention_heads": 3, "num_key_value_heads": 3}, r"config.hidden_size is 32: expected a multiple of"),
@@ -116,8 +116,8 @@ class OddCheckpoint(SafetensorsCheckpoint):
     [
         (TensorSpec(OddCheckpoint.name, "I64", (192, 96)), "up_proj.weight is I64; the mlx backend reads F32, F16, BF16"),
         (
-            TensorSpec(OddCheckpoint.name, "U32", (192, 96), AffineQuantization(3, 32)),
-            "quantised to 3 bits in groups of 32; the mlx backend reads 2, 4, 8 bits in groups of 32, 64, 128",
+            TensorSpec(OddCheckpoint.name, "U32", (192, 96), AffineQuantization(7, 32)),
+            "quantised to 7 bits in groups of 32; the mlx backend reads 2, 3, 4, 5, 6, 8 bits in groups of 32, 64, 128",
         ),
         (TensorSpec(OddCheckpoint.name, "U32", (192, 96), AffineQuantization(4, 16)), "4 bits in groups of 16"),
         (TensorSpec(OddCheckpoint.name, "U32", (192, 96), AffineQuantization(4, 64)), "does not divide into groups of 64"),
@@ -234,7 +234,8 @@ def test_other_dtypes_run_without_promotion(loaded, feed, dtype, bound, name):
     assert logits.dtype == np.float32
     assert np.abs(logits - reference["logits"]).max() < bound
     assert model._sequences[state].slab.layers[0].dtype == getattr(mx, dtype)
-    assert model.info.nbytes == loaded(SafetensorsCheckpoint(DATA / name)).info.nbytes // 2
+    # Norms that are stored in float32 stay so.
+    assert model.info.nbytes == pytest.approx(loaded(SafetensorsCheckpoint(DATA / name)).info.nbytes // 2, rel=0.01)
 
 
 def test_dtypes_and_devices_that_cannot_be_had_are_refused(loaded):

@@ -21,7 +21,7 @@ def test_the_backend_is_found_by_its_descriptor():
     [spec] = plugin.lattice_backends()
     assert spec.name == "mlx"
     assert resolve(spec.factory) is MlxBackend
-    assert {option.name for option in spec.options} == {"device", "blas", "dequantize"}
+    assert {option.name for option in spec.options} == {"device", "blas", "dequantize", "architecture"}
     assert next(option for option in spec.options if option.name == "blas").env_aliases == ("LATTICE_BLAS",)
 
 

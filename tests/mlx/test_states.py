@@ -5,6 +5,7 @@ import gc
 import mlx.core as mx
 import numpy as np
 import pytest
+from attrs import evolve
 
 from lattice_core.types import RowInput, Want
 from tests.mlx.naive_llama import random_checkpoint
@@ -108,14 +109,14 @@ def test_a_step_that_breaks_half_way_leaves_a_model_that_serves_after_reset(mode
             raise DeviceFaultError
         return gate * mx.sigmoid(gate) * up
 
-    layer = model._network._layers[0]
-    broken = layer._kernels.swiglu
+    blocks = [layer.feed_forward for layer in model._network._layers]
+    sound = blocks[0]._kernels
     with monkeypatch.context() as patch:
-        for layer in model._network._layers:
-            patch.setattr(layer, "_kernels", type(layer._kernels)(layer._kernels.rope, layer._kernels.attention, fail))
+        for block in blocks:
+            patch.setattr(block, "_kernels", evolve(block._kernels, swiglu=fail))
         with pytest.raises(DeviceFaultError):
             model.forward([RowInput(state, (1,)) for state in states])
-    assert broken is model._network._layers[0]._kernels.swiglu
+    assert blocks[0]._kernels is sound
     model.reset()
     assert model.live_states() == 0
     np.testing.assert_array_equal(feed(model, model.new_state(), IDS[:20]), expected)

@@ -11,7 +11,7 @@ DEFAULTS = RequestDefaults(512, SamplingParams(0.7, 50, 0.9, 1.1, None))
 
 
 def parse(body):
-    return parse_chat_request({"messages": USER, **body}, served="smollm2-135m", defaults=DEFAULTS)
+    return parse_chat_request({"messages": USER, **body}, defaults=DEFAULTS)
 
 
 def refusal(body):
@@ -161,15 +161,16 @@ def test_a_wrong_value_is_a_400_that_names_the_field(body, code, param):
 
 
 @pytest.mark.parametrize("name", ["lattice", "smollm2-135m"])
-def test_alias_and_served_id_are_the_served_model(name):
-    assert parse({"model": name}) == parse({})
+def test_the_alias_and_the_served_id_answer_as_the_served_model(name):
+    request = parse({"model": name})
+    assert (request.generation.model, request.answering("smollm2-135m")) == (name, "smollm2-135m")
+    assert parse({}).answering("smollm2-135m") == "smollm2-135m"
 
 
-@pytest.mark.parametrize("name", ["gpt-4o", "", "Lattice", "smollm2-135m "])
-def test_another_model_is_a_404_that_lists_what_is_served(name):
-    error = refusal({"model": name})
-    assert (error.status, error.code, error.param) == (404, "model_not_found", "model")
-    assert "smollm2-135m" in error.message
+def test_an_adapter_answers_under_its_name_however_it_is_asked_for():
+    assert parse({"model": "fr"}).answering("base") == "fr"
+    assert parse({"lora": [{"id": "fr"}]}).answering("base") == "fr"
+    assert parse({"lora": []}).answering("base") == "base"
 
 
 def test_unsupported_features_are_named_before_the_model_is_looked_at():
@@ -183,7 +184,7 @@ def test_unknown_fields_are_accepted_and_named():
 
 
 def test_a_message_shows_hostile_values_in_one_short_ascii_line():
-    error = refusal({"model": "\x1b[31m\n" + "é" * 1000})
+    error = refusal({"messages": [{"role": "\x1b[31m\n" + "é" * 1000, "content": "hi"}]})
     assert len(error.message) < 200
     assert error.message.isascii()
     assert error.message.isprintable()

@@ -70,3 +70,17 @@ def test_what_the_operator_set_is_told_from_defaults():
 
 def test_the_plugin_registers_the_frontend_openai():
     assert [spec.name for spec in lattice_frontends()] == ["openai"]
+
+
+def test_the_directory_of_adapters_is_known_without_links(tmp_path):
+    (tmp_path / "real").mkdir()
+    (tmp_path / "link").symlink_to("real")
+    assert config({"lora-dir": tmp_path / "link"}).lora_dir == (tmp_path / "real").resolve()
+    assert config().lora_dir is None
+
+
+@pytest.mark.parametrize("name", ["absent", "file"])
+def test_a_directory_of_adapters_that_is_none_is_a_usage_error(tmp_path, name):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(UsageError, match=rf"--openai-lora-dir .*/{name} is no directory"):
+        config({"lora-dir": tmp_path / name})

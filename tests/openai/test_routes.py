@@ -10,7 +10,14 @@ def test_root_lists_the_routes(shared):
     assert response.json() == {
         "name": "lattice",
         "object": "engine",
-        "endpoints": ["/v1/chat/completions", "/v1/models", "/health"],
+        "endpoints": [
+            "/v1/chat/completions",
+            "/v1/models",
+            "/v1/lora",
+            "/v1/lora/load",
+            "/v1/lora/unload",
+            "/health",
+        ],
     }
 
 

@@ -79,6 +79,16 @@ def test_doctor_calls_a_missing_requirement_unavailable_and_not_broken(site):
     assert "unavailable  good_module (good-dist 1.0): sampler measured: needs no_such_module; pip install it" in done.stdout
 
 
+LOADER = """
+from lattice_core import hookimpl
+from lattice_core.descriptors import LoaderSpec
+
+@hookimpl
+def lattice_loaders():
+    yield LoaderSpec(name="npz", summary="s", factory=dict, probe=dict, looks_for="x", adapter_probe="gone:probe")
+"""
+
+
 @pytest.mark.parametrize(
     ("source", "cause"),
     [
@@ -86,6 +96,7 @@ def test_doctor_calls_a_missing_requirement_unavailable_and_not_broken(site):
         (options_plugin("measured", factory="gone:x"), "factory gone:x: ModuleNotFoundError: No module named 'gone'"),
         (options_plugin("measured", factory="json:gone"), "factory json:gone: AttributeError"),
         (options_plugin("measured", factory="json:__name__"), "factory json:__name__ is not callable"),
+        (LOADER, "adapter_probe gone:probe: ModuleNotFoundError: No module named 'gone'"),
     ],
 )
 def test_doctor_exits_with_4_where_something_is_broken(site, source, cause):

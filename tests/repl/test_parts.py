@@ -9,6 +9,7 @@ from lattice_conformance.gate import Gate
 from lattice_conformance.harness import scripted_engine
 from lattice_core.errors import RequestError
 from lattice_core.types import Done, FinishReason, Message, SamplingParams, Timings, Usage
+from lattice_repl.adapter_choice import AdapterChoice
 from lattice_repl.answer import Answerer, why_cut
 from lattice_repl.commands import HELP, NAMES, Commands
 from lattice_repl.conversation import Conversation, Turn
@@ -101,7 +102,8 @@ def test_a_new_turn_is_kept_trimmed_and_left_out_ones_are_forgotten():
 
 @pytest.fixture
 def commands(screen):
-    return Commands(Conversation("S", [Turn("a", "b")]), GenerationSettings(CORE), screen)
+    with scripted_engine() as engine:
+        yield Commands(Conversation("S", [Turn("a", "b")]), GenerationSettings(CORE), screen, AdapterChoice(engine))
 
 
 def test_help_lists_every_command(commands, screen):
@@ -174,7 +176,7 @@ def test_a_closed_output_cancels_the_answer():
 
     gate = Gate()
     with scripted_engine(gate) as engine:
-        answerer = Answerer(engine, Screen(Closed(), io.StringIO()))
+        answerer = Answerer(engine, Screen(Closed(), io.StringIO()), AdapterChoice(engine))
         with pytest.raises(BrokenPipeError):
             answerer.ask(Conversation(""), "[[repeat:500]]", GenerationSettings(CORE))
         gate.open()
@@ -185,7 +187,7 @@ def test_a_closed_output_cancels_the_answer():
 
 def test_cancelling_before_an_answer_ends_it_at_once(screen):
     with scripted_engine() as engine:
-        answerer = Answerer(engine, screen)
+        answerer = Answerer(engine, screen, AdapterChoice(engine))
         answerer.cancel()
         ended = answerer.ask(Conversation(""), "[[repeat:3000]]", GenerationSettings(CORE | {"max-tokens": 4000}))
     assert ended.cancelled is not None

@@ -1,0 +1,1 @@
+"""The command ``eval``: measures a model's quality, without an engine around it."""

@@ -1,0 +1,1 @@
+"""The command ``inspect``: says what a model directory holds, without loading weights."""
