@@ -51,9 +51,10 @@ def find_architecture(
             raise ModelError(f"--mlx-architecture {chosen}: no such architecture; there are {', '.join(sorted(known))}")
         return Found(_title(class_name, known[chosen]), chosen, known[chosen])
     claims = {name: spec for name, spec in known.items() if class_name is not None and class_name in spec.classes}
-    if not claims:
-        model_type = config.get("model_type")
-        claims = {name: spec for name, spec in known.items() if model_type is not None and model_type in spec.model_types}
+    model_type = config.get("model_type")
+    if class_name is None and model_type is not None:
+        # Only then: another class of the same type, such as a classifier, is another model.
+        claims = {name: spec for name, spec in known.items() if model_type in spec.model_types}
     if len(claims) > 1:
         names = sorted(claims)
         raise PluginError(f"{asked} is claimed by the architectures {' and '.join(names)}; say --mlx-architecture {names[0]}")

@@ -1,11 +1,11 @@
-"""What the q4 plugin registers: the loader ``q4``. Does not import numpy."""
+"""What the q4 plugin registers: the loader ``q4`` and the command ``quantize``. Imports neither numpy nor MLX."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from lattice_core import hookimpl
-from lattice_core.descriptors import LoaderSpec
+from lattice_core.descriptors import CommandSpec, LoaderSpec
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -23,5 +23,20 @@ def lattice_loaders() -> Iterable[LoaderSpec]:
             install="pip install numpy",
             probe="lattice_q4.model_files:probe",
             looks_for="*.q4",
+        ),
+    )
+
+
+@hookimpl
+def lattice_commands() -> Iterable[CommandSpec]:
+    """The command that writes quantised models."""
+    return (
+        CommandSpec(
+            name="quantize",
+            summary="write a quantised copy of a model: KHQ4 (q4) or MLX's affine format (mlx)",
+            factory="lattice_q4.quantize_command:quantize",
+            arguments="lattice_q4.quantize_command:arguments",
+            requires=("numpy",),
+            install="pip install numpy",
         ),
     )

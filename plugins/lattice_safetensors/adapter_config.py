@@ -5,6 +5,7 @@ Owns the words of an error about a field. Must not know what a field means; see 
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any
 
 from attrs import frozen
@@ -38,7 +39,7 @@ class AdapterFields:
         """A boolean; False where it is absent. Raises ``ModelError``."""
         found = self.values.get(name)
         if found is not None and not isinstance(found, bool):
-            raise ModelError(f"{self.where}: {name} is {shown(str(found))}, true or false is expected")
+            raise ModelError(f"{self.where}: {label(name)} is {shown(str(found))}, true or false is expected")
         return bool(found)
 
     def number(self, name: str) -> float | None:
@@ -48,21 +49,21 @@ class AdapterFields:
             return None
         number = as_number(found)
         if number is None:
-            raise ModelError(f"{self.where}: {name} is {shown(str(found))}, a finite number other than 0 is expected")
+            raise ModelError(f"{self.where}: {label(name)} is {shown(str(found))}, a finite number other than 0 is expected")
         return number
 
     def rank(self, name: str) -> int | None:
         """A rank: 1 to ``MAX_RANK``. Raises ``ModelError``."""
         found = self.values.get(name)
         if found is not None and not (type(found) is int and 1 <= found <= MAX_RANK):
-            raise ModelError(f"{self.where}: {name} is {shown(str(found))}, a rank of 1 to {MAX_RANK} is expected")
+            raise ModelError(f"{self.where}: {label(name)} is {shown(str(found))}, a rank of 1 to {MAX_RANK} is expected")
         return found
 
     def text(self, name: str) -> str | None:
         """A text. Raises ``ModelError``."""
         found = self.values.get(name)
         if found is not None and not isinstance(found, str):
-            raise ModelError(f"{self.where}: {name} is {shown(str(found))}, a text is expected")
+            raise ModelError(f"{self.where}: {label(name)} is {shown(str(found))}, a text is expected")
         return found
 
     def fields(self, name: str) -> AdapterFields | None:
@@ -71,8 +72,13 @@ class AdapterFields:
         if found is None:
             return None
         if not isinstance(found, dict):
-            raise ModelError(f"{self.where}: {name} is {shown(str(found))}, an object is expected")
+            raise ModelError(f"{self.where}: {label(name)} is {shown(str(found))}, an object is expected")
         return AdapterFields(f"{self.where}: {name}", found)
+
+
+def label(name: str) -> str:
+    """A field's name for a message: as it is, or quoted and cut where it is no plain word."""
+    return name if re.fullmatch(r"[A-Za-z0-9_]{1,60}", name) else shown(name)
 
 
 def as_number(found: Any) -> float | None:

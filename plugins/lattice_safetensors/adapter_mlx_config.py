@@ -43,5 +43,5 @@ class MlxScaling:
     def scale(self, path: str, rank: int, tensor: str) -> float:
         """The same for every module. Raises ``ModelError`` where ``rank``, that of ``tensor``, is not the configuration's."""
         if self._rank is not None and rank != self._rank:
-            raise ModelError(f"{self._where}: gives {path} the rank {self._rank}, its tensor {shown(tensor)} has {rank}")
+            raise ModelError(f"{self._where}: gives {shown(path)} the rank {self._rank}, its tensor {shown(tensor)} has {rank}")
         return self._scale

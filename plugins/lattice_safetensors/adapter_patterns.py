@@ -9,10 +9,10 @@ can be made to run for ever without letting other threads in; so they are matche
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Generic, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeAlias
 
     # An instruction: the test of one character, or a kind and where to go on.
@@ -22,6 +22,10 @@ if TYPE_CHECKING:
 _MAX_LENGTH = 1024
 _MAX_STEPS = 4096
 _MAX_DEPTH = 16
+_MAX_KEYS = 65_536
+_MAX_ALL_STEPS = 1 << 18
+# In steps of expressions times characters of paths: about a minute.
+_MAX_WORK = 1 << 29
 _COUNT = re.compile(r"\{(\d{1,4})?(,)?(\d{1,4})?\}")
 _PLAIN = re.compile(r"[A-Za-z0-9_.\-]+")
 _CLASS = re.compile(r"\[\^?\]?(?:\\.|[^\]\\])*\]", re.DOTALL)
@@ -30,8 +34,47 @@ _RESERVED = ("[", "--", "&&", "||", "~~")
 _CHARACTER, _SPLIT, _BEGIN, _END, _DONE = "character", "split", "begin", "end", "done"
 
 
+_Value = TypeVar("_Value")
+
+
 class PatternSyntaxError(ValueError):
     """An expression that is none, or that asks for more than this matcher does."""
+
+
+class PatternTable(Generic[_Value]):
+    """Keys with a value each: the first key that matches a path, in the order of ``values``, gives its value.
+
+    Raises ``PatternSyntaxError`` naming the key, and where all keys together need too much memory. ``work`` bounds the time of
+    all searches together, in steps times characters.
+    """
+
+    def __init__(self, values: Mapping[str, _Value], *, work: int = _MAX_WORK) -> None:
+        if len(values) > _MAX_KEYS:
+            raise PatternSyntaxError(f"it has {len(values)} keys; at most {_MAX_KEYS} are possible")
+        self._work = work
+        self._entries: list[tuple[ModulePattern, _Value]] = []
+        steps = 0
+        for key, value in values.items():
+            try:
+                pattern = ModulePattern(key)
+            except PatternSyntaxError as error:
+                raise PatternSyntaxError(f"the key {key[:120]!r} is no pattern that can be matched: {error}") from error
+            steps += pattern.steps
+            if steps > _MAX_ALL_STEPS:
+                raise PatternSyntaxError(
+                    f"its expressions need more than {_MAX_ALL_STEPS} steps together; name modules in full"
+                )
+            self._entries.append((pattern, value))
+
+    def find(self, path: str) -> _Value | None:
+        """The value for ``path``; None where no key matches. Raises ``PatternSyntaxError`` once the work is used up."""
+        for pattern, value in self._entries:
+            self._work -= pattern.steps * (len(path) + 1) or 1
+            if self._work < 0:
+                raise PatternSyntaxError("its expressions take too long for this many modules; name modules in full")
+            if pattern.matches(path):
+                return value
+        return None
 
 
 class ModulePattern:
@@ -45,6 +88,11 @@ class ModulePattern:
         if self._plain is None:
             _Parser(key).whole()(self._steps)
             self._steps.append((_DONE, None, ()))
+
+    @property
+    def steps(self) -> int:
+        """The size of its program; 0 for a key that needs none. A path takes at most this times its length."""
+        return len(self._steps)
 
     def matches(self, path: str) -> bool:
         """Whether ``path``, or all of it after one of its dots, matches."""

@@ -7,16 +7,17 @@ which modules it has, need nothing: the tensors say it.
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from lattice_core.errors import ModelError
-from lattice_safetensors.adapter_patterns import ModulePattern, PatternSyntaxError
+from lattice_safetensors.adapter_config import AdapterFields, label
+from lattice_safetensors.adapter_patterns import PatternSyntaxError, PatternTable
 from lattice_safetensors.header import shown
 
 if TYPE_CHECKING:
-    from lattice_safetensors.adapter_config import AdapterFields
+    from collections.abc import Callable
 
-_MAX_KEYS = 65_536
+_Value = TypeVar("_Value")
 _MERGE = "merge the adapter into its base"
 _FLAGS = {
     "use_dora": f"DoRA is not supported; {_MERGE}",
@@ -53,19 +54,21 @@ class PeftScaling:
             missing = "r" if rank is None else "lora_alpha"
             raise ModelError(f"{config.where}: {missing} is missing; without it the adapter's scale is unknown")
         self._rank, self._alpha = rank, alpha
-        ranks, alphas = config.fields("rank_pattern"), config.fields("alpha_pattern")
-        self._ranks = _patterns(ranks, {key: ranks.rank(key) for key in ranks.values}) if ranks else []
-        self._alphas = _patterns(alphas, {key: alphas.number(key) for key in alphas.values}) if alphas else []
+        self._ranks = _table(config.fields("rank_pattern"), AdapterFields.rank)
+        self._alphas = _table(config.fields("alpha_pattern"), AdapterFields.number)
 
     def scale(self, path: str, rank: int, tensor: str) -> float:
         """The module's alpha / rank, or alpha / sqrt(rank) (rsLoRA, Kalajdzievski, 2023, arXiv:2312.03732).
 
         Raises ``ModelError`` where ``rank``, that of ``tensor``, is not the one that the configuration gives ``path``.
         """
-        expected = next((value for pattern, value in self._ranks if pattern.matches(path)), self._rank)
+        try:
+            expected = self._ranks.find(path) or self._rank
+            alpha = self._alphas.find(path) or self._alpha
+        except PatternSyntaxError as error:
+            raise ModelError(f"{self._where}: rank_pattern or alpha_pattern: {error}") from error
         if rank != expected:
-            raise ModelError(f"{self._where}: gives {path} the rank {expected}, its tensor {shown(tensor)} has {rank}")
-        alpha = next((value for pattern, value in self._alphas if pattern.matches(path)), self._alpha)
+            raise ModelError(f"{self._where}: gives {shown(path)} the rank {expected}, its tensor {shown(tensor)} has {rank}")
         return alpha / math.sqrt(rank) if self._rslora else alpha / rank
 
 
@@ -83,7 +86,7 @@ def _refuse(config: AdapterFields) -> None:
             raise ModelError(f"{config.where}: {name} is {shown(str(found))}: {why}")
     for name, found in config.values.items():
         if name.startswith("use_") and name != "use_rslora" and found is True:
-            raise ModelError(f"{config.where}: {name} is true: this kind of LoRA is not known here; {_MERGE}")
+            raise ModelError(f"{config.where}: {label(name)} is true: this kind of LoRA is not known here; {_MERGE}")
     _check_start(config.values.get("init_lora_weights"), config)
 
 
@@ -104,15 +107,17 @@ def _check_start(found: Any, config: AdapterFields) -> None:
         raise ModelError(f"{what}, which is not known to leave the base as it is; {_MERGE}")
 
 
-def _patterns(fields: AdapterFields, values: dict[str, Any]) -> list[tuple[ModulePattern, Any]]:
-    if len(values) > _MAX_KEYS:
-        raise ModelError(f"{fields.where} has {len(values)} keys; at most {_MAX_KEYS} are read")
-    found = []
-    for key, value in values.items():
+def _table(fields: AdapterFields | None, read: Callable[[AdapterFields, str], _Value | None]) -> PatternTable[_Value]:
+    """The table of a ``*_pattern`` field, its values read by ``read``."""
+    values: dict[str, _Value] = {}
+    if fields is None:
+        return PatternTable(values)
+    for key in fields.values:
+        value = read(fields, key)
         if value is None:
             raise ModelError(f"{fields.where}: {shown(key)} is null, a number is expected")
-        try:
-            found.append((ModulePattern(key), value))
-        except PatternSyntaxError as error:
-            raise ModelError(f"{fields.where}: the key {shown(key)} is no pattern that can be matched: {error}") from error
-    return found
+        values[key] = value
+    try:
+        return PatternTable(values)
+    except PatternSyntaxError as error:
+        raise ModelError(f"{fields.where}: {error}") from error

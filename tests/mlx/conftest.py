@@ -5,8 +5,8 @@ import pytest
 from lattice_core.descriptors import Settings
 from lattice_core.types import Limits, RowInput, Want
 from lattice_mlx.backend import MlxBackend
+from lattice_safetensors.loader import SafetensorsLoader
 from tests.mlx.naive_llama import DATA
-from tests.mlx.safetensors_checkpoint import SafetensorsCheckpoint
 
 
 def load_model(checkpoint, limits=None, **options):
@@ -26,7 +26,7 @@ def models():
 
     def get(name):
         if name not in held:
-            held[name] = load_model(SafetensorsCheckpoint(DATA / name))
+            held[name] = load_model(SafetensorsLoader(Settings()).open(DATA / name))
         held[name].reset()
         return held[name]
 

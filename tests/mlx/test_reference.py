@@ -8,7 +8,8 @@ from lattice_core.types import Pending, RowInput, Want
 from tests.mlx.naive_llama import DATA, NaiveLlama, random_checkpoint
 from tests.mlx.safetensors_checkpoint import SafetensorsCheckpoint
 
-NAMES = ("tiny-llama-tied-f32", "tiny-llama-tied-bf16", "tiny-llama3rope-untied-bf16", "mlx-llama-4bit")
+LLAMAS = ("tiny-llama-tied-f32", "tiny-llama-tied-bf16", "tiny-llama3rope-untied-bf16", "mlx-llama-4bit")
+NAMES = tuple(sorted(path.parent.name for path in DATA.glob("*/reference.npz")))
 BOUND = 1e-3
 
 
@@ -69,6 +70,86 @@ def test_greedy_tokens_equal_the_reference_without_reading_between_steps(pair):
     assert [model.read(token)[0] for token in sampled] == reference["greedy_ids"].tolist()
 
 
+def test_all_models_of_the_data_are_compared():
+    assert len(NAMES) == 16
+
+
+def greedy_beside_others(model, reference, others):
+    """The reference's prompt and continuation as one row of a batch whose other rows have other lengths and tokens."""
+    rng = np.random.default_rng(others)
+    state = model.new_state()
+    neighbours = [model.new_state() for _ in range(others)]
+    plan = [RowInput(state, tuple(reference["prompt_ids"].tolist()), Want.ALL)]
+    plan += [RowInput(one, tuple(rng.integers(0, 490, 5 + 30 * place).tolist())) for place, one in enumerate(neighbours)]
+    logits = model.read_logits(model.forward(plan).array)
+    prompt, found = logits[: len(reference["prompt_ids"])], []
+    last = prompt[-1]
+    for _ in reference["greedy_ids"]:
+        found.append(int(last.argmax()))
+        plan = [RowInput(state, (found[-1],))]
+        # A neighbour sits out now and then: its slot computes what nobody reads, and its state stays.
+        plan += [RowInput(one, (int(rng.integers(0, 490)),)) for one in neighbours if rng.random() < 0.8]
+        last = model.read_logits(model.forward(plan).array)[0]
+    return prompt, found
+
+
+@pytest.mark.parametrize("others", [1, 3])
+def test_rows_of_other_lengths_beside_it_change_nothing(pair, others):
+    model, reference = pair
+    prompt, found = greedy_beside_others(model, reference, others)
+    assert_equal_logits(prompt, reference["logits"])
+    assert found == reference["greedy_ids"].tolist()
+
+
+def test_a_row_that_sat_out_goes_on_where_it_was(pair, feed):
+    model, reference = pair
+    ids = reference["prompt_ids"]
+    states = [model.new_state() for _ in range(3)]
+    for state in states:
+        feed(model, state, ids[:20])
+    for token in ids[20:30]:
+        model.forward([RowInput(states[1], (int(token),))])
+    logits = np.concatenate([feed(model, states[0], [token]) for token in ids[20:]])
+    assert_equal_logits(logits, reference["logits"][20:])
+    assert_equal_logits(feed(model, states[1], ids[30:]), reference["logits"][30:])
+    assert_equal_logits(feed(model, states[2], ids[20:]), reference["logits"][20:])
+
+
+@pytest.mark.parametrize("decoding", [False, True], ids=["own arrays", "in a slab"])
+def test_a_fork_goes_on_as_if_it_were_alone_and_so_does_its_origin(pair, feed, decoding):
+    model, reference = pair
+    ids = reference["prompt_ids"]
+    state = model.new_state()
+    feed(model, state, ids[:24])
+    if decoding:
+        feed(model, state, ids[24:25])
+    fed = 25 if decoding else 24
+    # The fork is the snapshot: its origin goes elsewhere and is dropped, and it is gone on from there.
+    [snapshot] = model.fork([state])
+    [again] = model.fork([snapshot])
+    feed(model, state, [1, 2, 3, 4])
+    feed(model, state, [5])
+    model.release([state])
+    assert_equal_logits(feed(model, snapshot, ids[fed:]), reference["logits"][fed:])
+    logits = np.concatenate([feed(model, again, [token]) for token in ids[fed:]])
+    assert_equal_logits(logits, reference["logits"][fed:])
+
+
+def test_rollback_is_exact_or_refused_with_nothing_done(pair, feed):
+    model, reference = pair
+    ids = reference["prompt_ids"]
+    state = model.new_state()
+    feed(model, state, ids)
+    recurrent = bool(model._sequences[state].recurrent)
+    assert recurrent == ("qwen35" in str(model.info.architecture).lower().replace("_", "").replace(".", ""))
+    assert model.rollback([state], [len(ids)])
+    assert model.rollback([state], [10]) is not recurrent
+    if recurrent:
+        assert feed(model, state, [3]).shape == (1, 512)
+    else:
+        assert_equal_logits(feed(model, state, ids[10:]), reference["logits"][10:])
+
+
 def test_last_and_all_positions_agree_and_none_gives_no_rows(model, feed):
     ids = tuple(reference_of("tiny-llama-tied-f32")["prompt_ids"].tolist())
     every = feed(model, model.new_state(), ids)
@@ -83,7 +164,7 @@ def test_last_and_all_positions_agree_and_none_gives_no_rows(model, feed):
 
 
 def test_the_naive_model_equals_the_reference_too():
-    for name in NAMES:
+    for name in LLAMAS:
         reference = reference_of(name)
         naive = NaiveLlama(SafetensorsCheckpoint(DATA / name))
         assert_equal_logits(naive.logits(reference["prompt_ids"]), reference["logits"])

@@ -99,7 +99,7 @@ def test_a_configuration_that_is_wrong_or_not_plain_lora_is_refused(tmp_path, co
 
 
 def test_a_rank_that_contradicts_the_configuration_names_the_tensor(tmp_path):
-    refused(tmp_path, f"gives {KEY} the rank 8, its tensor '{KEY}.lora_a' has 4", rank=8)
+    refused(tmp_path, f"gives '{KEY}' the rank 8, its tensor '{KEY}.lora_a' has 4", rank=8)
 
 
 def test_adapters_on_experts_are_refused_with_the_tensor_named(tmp_path):

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lattice_safetensors.adapter_patterns import ModulePattern, PatternSyntaxError
+from lattice_safetensors.adapter_patterns import ModulePattern, PatternSyntaxError, PatternTable
 
 PATHS = [
     "model.layers.0.self_attn.q_proj",
@@ -134,3 +134,37 @@ def test_no_key_takes_long(key):
 def test_what_is_no_expression_or_asks_for_more_is_refused(key, cause):
     with pytest.raises(PatternSyntaxError, match=cause):
         ModulePattern(key)
+
+
+def test_the_first_key_that_matches_gives_the_value():
+    table = PatternTable({r"layers\.\d+\.a": 1, "layers.0.a": 2, "b": 3, "x": 4, ".*": 5})
+    assert [table.find(f"model.layers.0.{name}") for name in ("a", "b", "c")] == [1, 3, 5]
+    assert PatternTable({"b": 3, r"\d": 4}).find("layers.a") is None
+    assert PatternTable({}).find("layers.a") is None
+
+
+def test_a_key_of_a_table_that_is_no_pattern_is_named():
+    with pytest.raises(PatternSyntaxError, match=r"the key 'b\(' is no pattern that can be matched: a group is not closed"):
+        PatternTable({"a": 1, "b(": 2})
+
+
+def test_a_table_is_bounded_in_keys_and_memory():
+    with pytest.raises(PatternSyntaxError, match="it has 65537 keys; at most 65536 are possible"):
+        PatternTable(dict.fromkeys(map(str, range(65537)), 1))
+    assert PatternTable(dict.fromkeys(map(str, range(65536)), 1)).find("layers.65535") == 1
+    with pytest.raises(PatternSyntaxError, match="its expressions need more than 262144 steps together"):
+        PatternTable({f"(a{{100}}){{40}}{number}": 1 for number in range(66)})
+
+
+@pytest.mark.parametrize(("keys", "cost"), [(["a"], 1), (["a", "b"], 2), (["(a)"], 4), (["b", "a+"], 11)])
+def test_the_searches_of_a_table_together_are_bounded(keys, cost):
+    table = PatternTable(dict.fromkeys(keys, 1), work=3 * cost)
+    assert [table.find("x") for _ in range(3)] == [None] * 3
+    with pytest.raises(PatternSyntaxError, match="its expressions take too long for this many modules"):
+        table.find("x")
+
+
+def test_a_table_of_every_module_by_name_is_no_work_to_speak_of():
+    paths = [f"model.layers.{layer}.self_attn.{name}_proj" for layer in range(100) for name in "qkvo"]
+    table = PatternTable({path: number for number, path in enumerate(paths)}, work=1 << 17)
+    assert [table.find(path) for path in paths] == list(range(400))

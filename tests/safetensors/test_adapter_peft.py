@@ -134,6 +134,8 @@ def test_starts_that_take_from_the_base_are_refused_with_the_way_out(tmp_path, v
         ({"rank_pattern": []}, r"rank_pattern is '\[\]', an object is expected"),
         ({"rank_pattern": {"q_proj": "4"}}, "rank_pattern: q_proj is '4', a rank"),
         ({"alpha_pattern": {"q_proj": None}}, "alpha_pattern: 'q_proj' is null"),
+        ({"rank_pattern": {"a\nb": "4"}}, r"rank_pattern: 'a\\nb' is '4', a rank"),
+        ({"use_a\nb": True}, r"'use_a\\nb' is true: this kind of LoRA is not known here"),
         ({"alpha_pattern": {"q_(proj": 4}}, r"alpha_pattern: the key 'q_\(proj' is no pattern .*: a group is not closed"),
     ],
 )
@@ -162,8 +164,22 @@ def test_a_configuration_that_cannot_be_read_is_refused(tmp_path, text, said):
     [({}, 4), ({"r": 8, "rank_pattern": {"q_proj": 2}}, 2), ({"r": 5, "rank_pattern": {"k_proj": 3}}, 5)],
 )
 def test_a_rank_that_contradicts_the_configuration_names_the_tensor(tmp_path, fields, expected):
-    said = f"adapter_config.json: gives model.{MODULE} the rank {expected}, its tensor '{KEY}.lora_A.weight' has 3"
+    said = f"adapter_config.json: gives 'model.{MODULE}' the rank {expected}, its tensor '{KEY}.lora_A.weight' has 3"
     refused(tmp_path, said, peft_tensors(rank=3), **fields)
+
+
+def test_patterns_that_need_too_much_memory_are_refused(tmp_path):
+    pattern = {f"(a{{100}}){{40}}{number}": 4 for number in range(100)}
+    refused(tmp_path, "adapter_config.json: rank_pattern: its expressions need more than 262144 steps", rank_pattern=pattern)
+
+
+def test_the_name_of_a_module_is_shown_quoted_and_short(tmp_path):
+    path = "model.layers.0.q\x1bproj" + "x" * 10_000
+    refused(tmp_path, r"gives 'model.layers.0.q\\x1bprojx+\.\.\.' the rank 4", peft_tensors(path, rank=3))
+
+
+def test_a_name_of_two_lines_is_unexpected(tmp_path):
+    refused(tmp_path, r"unexpected tensor 'base_model.model.layers.0.q\\nproj.lora_A.weight'", peft_tensors("layers.0.q\nproj"))
 
 
 @pytest.mark.parametrize("prefix", ["", "model.", "model.model.", "model.language_model.", "language_model.model."])
