@@ -87,8 +87,10 @@ def write_mlx(
             for output in shard:
                 _write(checkpoint, output, stream, starts, advance)
                 placed |= {name: file for name, _, _ in output.entries}
-    index = {"metadata": {"total_size": sum(output.nbytes for output in outputs)}, "weight_map": dict(sorted(placed.items()))}
-    _write_text(target / "model.safetensors.index.json", index)
+    if len(shards) > 1:
+        total_size = sum(output.nbytes for output in outputs)
+        index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(placed.items()))}
+        _write_text(target / "model.safetensors.index.json", index)
     _write_text(target / "config.json", _config(checkpoint.config, outputs, bits, group_size))
     return left_out + dropped
 

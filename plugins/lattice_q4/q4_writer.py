@@ -70,4 +70,6 @@ def _refuse_converted(parts: list[Part]) -> None:
     """What mlx-lm or a GGUF converter wrote has another convolution and other norms than a KHQ4 directory holds."""
     for part in parts:
         if part.name.endswith("linear_attn.conv1d.weight") and part.shape[-1] == 1:
-            raise ModelError(f"{part.name} is {list(part.shape)}, as MLX and GGUF models have it: write q4 from the original model")
+            raise ModelError(
+                f"{part.name} is {list(part.shape)}, as MLX and GGUF models have it: write q4 from the original model"
+            )

@@ -52,7 +52,8 @@ def quantize(args: Namespace, context: Any) -> int:
         checkpoint.close()
     if left_out:
         shown = ", ".join(left_out[:_NAMED]) + (", ..." if len(left_out) > _NAMED else "")
-        sys.stderr.write(f"[lattice] {len(left_out)} tensors are left out: {shown}\n")
+        count = "1 tensor is" if len(left_out) == 1 else f"{len(left_out)} tensors are"
+        sys.stderr.write(f"[lattice] {count} left out: {shown}\n")
     sys.stdout.write(f"{target}\n")
     return int(ExitCode.OK)
 

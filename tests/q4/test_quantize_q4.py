@@ -132,7 +132,7 @@ def test_a_tied_model_whose_head_is_a_copy_of_the_embedding_loses_the_copy(tmp_p
     assert {path.name: path.read_bytes() for path in target.iterdir()} == {
         path.name: path.read_bytes() for path in plain.iterdir()
     }
-    assert "1 tensors are left out: lm_head.weight" in capsys.readouterr().err
+    assert "1 tensor is left out: lm_head.weight" in capsys.readouterr().err
 
 
 def other_head(tensors):
@@ -201,10 +201,10 @@ def test_experts_with_a_gap_are_refused(tmp_path):
 
 @pytest.mark.parametrize("kind", ["q4", "mlx"])
 def test_a_quantised_model_is_refused(tmp_path, kind):
-    with pytest.raises(ModelError, match="is quantised already .*: quantise the original model"):
+    with pytest.raises(ModelError, match=r"is quantised already .*: quantise the original model"):
         made(DATA / "mlx-llama-4bit", tmp_path / "out", kind)
     source = write(tmp_path / "q4")
-    with pytest.raises(ModelError, match="is quantised already .q4.: quantise the original model"):
+    with pytest.raises(ModelError, match=r"is quantised already .q4.: quantise the original model"):
         made(source, tmp_path / "out", kind, checkpoint=opened(source, "q4"))
 
 
@@ -212,5 +212,5 @@ def test_a_model_that_mlx_converted_is_refused(tmp_path):
     tensors = {
         name: values.transpose(0, 2, 1) if name.endswith("conv1d.weight") else values for name, values in weights(TIED).items()
     }
-    with pytest.raises(ModelError, match="conv1d.weight is .*, 1., as MLX and GGUF models have it"):
+    with pytest.raises(ModelError, match=r"conv1d.weight is .*, 1., as MLX and GGUF models have it"):
         made(DATA / TIED, tmp_path / "out", "q4", checkpoint=arrays(tensors))
