@@ -14,7 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from lattice_core.errors import ModelError
-from lattice_q4.source_tensors import Part, float32, parts_of, pieces, unfused, whole
+from lattice_q4.source_tensors import Outcome, Part, float32, parts_of, pieces, unfused, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -62,8 +62,8 @@ class Output:
 
 def write_mlx(
     checkpoint: Checkpoint, target: Path, *, bits: int, group_size: int, report: Callable[[int, int], None]
-) -> list[str]:
-    """Write shards, index and ``config.json`` into ``target``; returns the names of what is left out.
+) -> Outcome:
+    """Write shards, index and ``config.json`` into ``target``; returns what is left out, and which matrices do not divide.
 
     ``report(done, total)`` counts values. Raises ``ModelError``.
     """
@@ -92,7 +92,8 @@ def write_mlx(
         index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(placed.items()))}
         _write_text(target / "model.safetensors.index.json", index)
     _write_text(target / "config.json", _config(checkpoint.config, outputs, bits, group_size))
-    return left_out + dropped
+    kept = (output.name for output in outputs if not output.bits and _is_matrix(output.name, output.part))
+    return Outcome((*left_out, *dropped), tuple(kept))
 
 
 def _shards(outputs: list[Output]) -> list[list[Output]]:
@@ -144,12 +145,16 @@ def _nested(name: str) -> str:
 
 def _scheme(name: str, part: Part, bits: int, group_size: int) -> tuple[int, int]:
     """Bits and group size, or zeros for what stays."""
-    stays = (0, 0)
-    if not name.endswith(".weight") or len(part.shape) < 2 or name.endswith("conv1d.weight"):  # noqa: PLR2004  a matrix has two axes
-        return stays
+    if not _is_matrix(name, part):
+        return 0, 0
     if name.endswith(_ROUTERS):
         bits, group_size = _ROUTER_BITS, _ROUTER_GROUP
-    return (bits, group_size) if part.shape[-1] % group_size == 0 else stays
+    return (bits, group_size) if part.shape[-1] % group_size == 0 else (0, 0)
+
+
+def _is_matrix(name: str, part: Part) -> bool:
+    """Whether it is a linear module's, an embedding's or a stack's weight."""
+    return name.endswith(".weight") and len(part.shape) > 1 and not name.endswith("conv1d.weight")
 
 
 def _config(config: Mapping[str, Any], outputs: list[Output], bits: int, group_size: int) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from lattice_core.errors import ModelError
 from lattice_q4 import khq4
 from lattice_q4.model_files import INDEX
-from lattice_q4.source_tensors import float32, parts_of, pieces, whole
+from lattice_q4.source_tensors import Outcome, float32, parts_of, pieces, whole
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from lattice_q4.source_tensors import Part
 
 
-def write_q4(checkpoint: Checkpoint, target: Path, report: Callable[[int, int], None]) -> list[str]:
-    """Write all tensors, the index and ``config.json`` into ``target``; returns the names of what is left out.
+def write_q4(checkpoint: Checkpoint, target: Path, report: Callable[[int, int], None]) -> Outcome:
+    """Write all tensors, the index and ``config.json`` into ``target``; returns what is left out.
 
     ``report(done, total)`` counts values. Raises ``ModelError`` for values that the format cannot hold.
     """
@@ -47,7 +47,7 @@ def write_q4(checkpoint: Checkpoint, target: Path, report: Callable[[int, int], 
         entries.append({"name": part.name, "file": file, "quantized": packed, "shape": list(part.shape), "numel": part.size})
     _write_text(target / INDEX, entries)
     _write_text(target / "config.json", dict(checkpoint.config))
-    return left_out
+    return Outcome(tuple(left_out))
 
 
 def _write(checkpoint: Checkpoint, part: Part, path: Path, advance: Callable[[int], None], *, packed: bool) -> None:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from lattice_core.protocols import Checkpoint
+    from lattice_q4.source_tensors import Outcome
 
 _INTERRUPTED = 130
 _Q4_BITS, _Q4_GROUP, _MLX_BITS, _MLX_GROUP = 4, 32, 4, 64
@@ -43,19 +44,24 @@ def quantize(args: Namespace, context: Any) -> int:
         target = _checked_target(args.target, path)
         try:
             with _staged(target) as staging, progress_on(sys.stderr) as progress:
-                left_out = _writer(args.format, bits, group_size)(checkpoint, staging, progress.report)
+                outcome = _writer(args.format, bits, group_size)(checkpoint, staging, progress.report)
                 _copy_texts(checkpoint, path, staging)
         except KeyboardInterrupt:
             sys.stderr.write(f"[lattice] stopped; nothing was written to {target}\n")
             return _INTERRUPTED
     finally:
         checkpoint.close()
-    if left_out:
-        shown = ", ".join(left_out[:_NAMED]) + (", ..." if len(left_out) > _NAMED else "")
-        count = "1 tensor is" if len(left_out) == 1 else f"{len(left_out)} tensors are"
-        sys.stderr.write(f"[lattice] {count} left out: {shown}\n")
+    _tell("left out", outcome.left_out)
+    _tell(f"not quantised, whose rows do not divide into groups of {group_size}", outcome.kept)
     sys.stdout.write(f"{target}\n")
     return int(ExitCode.OK)
+
+
+def _tell(what: str, names: tuple[str, ...]) -> None:
+    if names:
+        shown = ", ".join(names[:_NAMED]) + (", ..." if len(names) > _NAMED else "")
+        count = "1 tensor is" if len(names) == 1 else f"{len(names)} tensors are"
+        sys.stderr.write(f"[lattice] {count} {what}: {shown}\n")
 
 
 def _scheme(args: Namespace) -> tuple[int, int]:
@@ -74,7 +80,7 @@ def _scheme(args: Namespace) -> tuple[int, int]:
     return bits, group_size
 
 
-def _writer(kind: str, bits: int, group_size: int) -> Callable[[Checkpoint, Path, Callable[[int, int], None]], list[str]]:
+def _writer(kind: str, bits: int, group_size: int) -> Callable[[Checkpoint, Path, Callable[[int, int], None]], Outcome]:
     if kind == "q4":
         from lattice_q4.q4_writer import write_q4  # noqa: PLC0415  imports numpy
 

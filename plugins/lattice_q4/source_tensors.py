@@ -55,6 +55,14 @@ class Part:
         return prod(self.shape)
 
 
+@frozen
+class Outcome:
+    """Names of tensors that a copy lacks, and of matrices that are in it as they were."""
+
+    left_out: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+
+
 def parts_of(checkpoint: Checkpoint) -> tuple[list[Part], list[str]]:
     """The parts of the language model with fused experts, and the names of tensors that are left out.
 
