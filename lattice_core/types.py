@@ -320,8 +320,8 @@ class ModelDescription:
     """What a backend can say of a checkpoint without reading weights.
 
     ``missing`` are tensors that the architecture needs and the checkpoint lacks, ``unexpected`` those that it does not know,
-    ``misshapen`` one line for each tensor of another shape, ``skipped`` tensors that are known and not used (such as those of
-    a vision tower). ``weight_bytes`` is what the weights take when loaded, ``dtype`` that of activations.
+    ``misshapen`` one line for each tensor of another shape or storage, ``skipped`` tensors that are known and not used (such as
+    those of a vision tower). ``weight_bytes`` is what the weights take when loaded, ``dtype`` that of activations.
     """
 
     architecture: str

@@ -19,7 +19,7 @@ from lattice_mlx.blas import load_fast_blas
 from lattice_mlx.free_memory import free_bytes
 from lattice_mlx.language_config import language_config
 from lattice_mlx.stop_tokens import eos_ids
-from lattice_mlx.stored_tensors import account, check_tensors, check_tied, loaded_bytes
+from lattice_mlx.stored_tensors import account, check_tensors, check_tied, loaded_bytes, unreadable
 from lattice_mlx.tensor_names import language_tensors
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class MlxBackend:
             state_bytes_per_token=_bytes_per_token(geometry),
             missing=found.missing,
             unexpected=found.surplus,
-            misshapen=found.wrong,
+            misshapen=(*found.wrong, *unreadable(used)),
             skipped=plan.tensors.skipped,
         )
 

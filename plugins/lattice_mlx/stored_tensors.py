@@ -67,6 +67,17 @@ def check_tensors(
         _check_storage(specs[name])
 
 
+def unreadable(specs: Iterable[TensorSpec]) -> tuple[str, ...]:
+    """One line for each tensor that is stored in a way that the backend does not read."""
+    found = []
+    for spec in specs:
+        try:
+            _check_storage(spec)
+        except ModelError as error:
+            found.append(error.message)
+    return tuple(found)
+
+
 def loaded_bytes(specs: Iterable[TensorSpec], itemsize: int, *, expand: bool) -> int:
     """Bytes that the tensors take with ``itemsize`` bytes for each element, packed ones packed unless they are expanded."""
     total = 0

@@ -128,6 +128,14 @@ def test_an_architecture_that_breaks_is_named():
         )
 
 
+def test_a_description_tells_of_storage_that_cannot_be_read():
+    def stored_otherwise(spec):
+        return evolve(spec, dtype="F8_E4M3") if spec.name == "model.norm.weight" else spec
+
+    described = backend().describe(Changed("tiny-llama-tied-f32", specs=stored_otherwise), Limits())
+    assert described.misshapen == ("tensor model.norm.weight is F8_E4M3; the mlx backend reads F32, F16, BF16",)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_description_needs_no_weights_and_tells_what_loading_gives(name):
     checkpoint = SafetensorsLoader(Settings()).open(DATA / name)
