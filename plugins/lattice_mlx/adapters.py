@@ -67,9 +67,15 @@ class StepAdapters:
 
 
 class AdapterBank:
-    """The resident adapters of one model. ``refused`` says of module names that cannot be adapted, why."""
+    """The resident adapters of one model. ``refused`` says of module names that cannot be adapted, why.
 
-    def __init__(self, projections: Sequence[Projection], dtype: mx.Dtype, refused: Mapping[str, str]) -> None:
+    ``rotated``: the weights were multiplied by a rotation (QuaRot, arXiv:2404.00456), for which adapters were not made.
+    """
+
+    def __init__(
+        self, projections: Sequence[Projection], dtype: mx.Dtype, refused: Mapping[str, str], *, rotated: bool = False
+    ) -> None:
+        self._rotated = rotated
         self._modules = {module.name: (projection, module) for projection in projections for module in projection.modules}
         self._dtype = dtype
         self._refused = refused
@@ -79,6 +85,10 @@ class AdapterBank:
 
     def load(self, adapter: AdapterCheckpoint) -> AdapterId:
         """Make an adapter resident. Raises ``ModelError`` naming the module that does not fit, with nothing kept."""
+        if self._rotated:
+            raise ModelError(
+                "this model's weights are rotated (QuaRot), and adapters are made for plain ones: use the plain model"
+            )
         updates = adapter.updates()
         self._check(updates)
         grouped: dict[int, list[tuple[Module, LowRankUpdate]]] = {}

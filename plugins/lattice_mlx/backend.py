@@ -37,6 +37,9 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger("lattice.mlx")
 
+_ROTATION = "quarot_rotation_seed"
+"""The field of a configuration that says that the residual stream is rotated."""
+
 _SHARE_OF_FREE = 0.6
 """Part of free memory that weights may take when they are expanded without being asked to."""
 
@@ -129,7 +132,8 @@ class MlxBackend:
             fingerprint=reader.fingerprint(),
             lookahead=not target.on_cpu,
         )
-        bank = AdapterBank(reader.projections, target.dtype, blueprint.refused_adapters)
+        rotated = checkpoint.config.get(_ROTATION) is not None
+        bank = AdapterBank(reader.projections, target.dtype, blueprint.refused_adapters, rotated=rotated)
         return MlxModel(network, info, geometry, bank)
 
     def _quantized_weights(self, specs: Sequence[TensorSpec], target: Target) -> tuple[bool, str]:

@@ -3,9 +3,11 @@
 import numpy as np
 import pytest
 
+from lattice_core.descriptors import Settings
 from lattice_core.errors import ModelError
 from lattice_core.types import LowRankUpdate, RowInput, TensorData, TensorSpec, Want
 from lattice_safetensors.adapter_loader import open_adapter
+from lattice_safetensors.loader import SafetensorsLoader
 from tests.mlx.naive_llama import DATA
 
 ADAPTERS = DATA / "adapters"
@@ -142,3 +144,11 @@ def test_what_does_not_fit_is_refused_by_name_with_nothing_loaded(models, base, 
     with pytest.raises(ModelError, match=message):
         model.load_adapter(Fake(module, a, b))
     assert model._bank._adapters == {}
+
+
+def test_a_rotated_model_takes_no_adapters(loaded):
+    checkpoint = SafetensorsLoader(Settings()).open(DATA / "tiny-llama-tied-f32")
+    checkpoint.config = {**checkpoint.config, "quarot_rotation_seed": 7}
+    model = loaded(checkpoint)
+    with pytest.raises(ModelError, match=r"weights are rotated \(QuaRot\).*use the plain model"):
+        model.load_adapter(open_adapter(ADAPTERS / "llama-qv"))
