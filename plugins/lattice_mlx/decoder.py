@@ -174,9 +174,12 @@ class Decoder:
         self.mtp = mtp
 
     def hidden(self, step: Step) -> mx.array:
-        """Run all layers: [tokens, hidden size] before the last norm."""
+        """Run all layers: float32 [tokens, hidden size] before the last norm.
+
+        The residual stream is float32 whatever the blocks compute in: every layer would round all that came before it.
+        """
         rotate = self._kernels.rope.at(step.positions)
-        x = self._embedding(step.tokens)
+        x = self._embedding(step.tokens).astype(mx.float32)
         for layer in self._layers:
             x = layer(x, step, rotate)
         return x

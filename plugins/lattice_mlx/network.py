@@ -60,7 +60,10 @@ class Network(Protocol):
     """A forward pass over packed tokens."""
 
     def hidden(self, step: Step) -> mx.array:
-        """Run all layers: [tokens, hidden size] before the last norm. Writes the caches of the step's segments."""
+        """Run all layers: [tokens, hidden size] before the last norm, float32 or of the target's dtype.
+
+        Writes the caches of the step's segments.
+        """
         ...
 
     def logits(self, hidden: mx.array) -> mx.array:

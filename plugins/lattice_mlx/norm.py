@@ -8,12 +8,12 @@ from attrs import frozen
 
 @frozen(eq=False)
 class RMSNorm:
-    """``x [..., width] -> [..., width]`` in the dtype of x; ``weight`` [width] has that dtype or is float32; sums are."""
+    """``x [..., width] -> [..., width]`` in ``dtype``; x and ``weight`` [width] have that dtype or are float32; sums are."""
 
     weight: mx.array
     eps: float
+    dtype: mx.Dtype
 
     def __call__(self, x: mx.array) -> mx.array:
         """Each vector along the last axis normalised and scaled."""
-        normed = mx.fast.rms_norm(x, self.weight, self.eps)
-        return normed if normed.dtype == x.dtype else normed.astype(x.dtype)
+        return mx.fast.rms_norm(x, self.weight, self.eps).astype(self.dtype)

@@ -83,11 +83,11 @@ class WeightReader:
         """A normalisation; ``zero_centred`` says that 1 is to be added to the stored weights, which happens in float32."""
         weight = self._small(name)
         if zero_centred:
-            return RMSNorm(self._settle([weight + 1.0])[0], eps)
+            return RMSNorm(self._settle([weight + 1.0])[0], eps, self.target.dtype)
         kept = weight.astype(self.target.dtype)
         # Rounding what a checkpoint stores more exactly than the target computes would lose bits for nothing.
         exact = self.specs[name].dtype == "F32"
-        return RMSNorm(self._settle([weight if exact else kept])[0], eps)
+        return RMSNorm(self._settle([weight if exact else kept])[0], eps, self.target.dtype)
 
     def embedding(self, name: str) -> Embedding:
         """The table [vocabulary, hidden]."""

@@ -134,11 +134,13 @@ def test_experts_become_three_stacks_and_routers_have_eight_bits(tmp_path, model
     assert not [name for name in values if ".experts." in name]
 
 
-def test_matrices_whose_rows_do_not_divide_into_groups_stay_as_they_are(tmp_path):
+def test_matrices_whose_rows_do_not_divide_into_groups_stay_as_they_are_and_that_is_said(tmp_path, capsys):
     target = made(DATA / EXPERTS, tmp_path / "out", "mlx", group_size=32)
     values, packed = values_of(target)
     odd = {name for name, original in values.items() if name.endswith("_proj.weight") and original.shape[-1] % 32}
     assert odd
+    said = f"{len(odd)} tensors are not quantised, whose rows do not divide into groups of 32: {P}layers.0.mlp."
+    assert said in capsys.readouterr().err
     assert not odd & set(packed)
     checkpoint = opened(target, "mlx")
     assert all(checkpoint.tensors()[name].quantization is None for name in odd)

@@ -17,8 +17,8 @@ MODELS = sorted(path.name for path in DATA.glob("tiny-*"))
 BOUND = 1e-3
 
 
-def logits_of(checkpoint, ids):
-    model = MlxBackend(Settings()).load(checkpoint, Limits(), lambda _done, _total: None)
+def logits_of(checkpoint, ids, **options):
+    model = MlxBackend(Settings(own=options)).load(checkpoint, Limits(), lambda _done, _total: None)
     logits = model.forward([RowInput(model.new_state(), tuple(int(token) for token in ids), Want.ALL)]).array
     model.launch([logits])
     return model.read_logits(logits)
@@ -71,6 +71,7 @@ def with_weights(model, decoded):
     return HfModel(model.config, tensors), differing
 
 
+@pytest.mark.parametrize("dequantize", ["always", "never"])
 @pytest.mark.parametrize("model", MODELS)
 @pytest.mark.parametrize(
     ("kind", "scheme"),
@@ -82,14 +83,14 @@ def with_weights(model, decoded):
     ],
     ids=["q4", "mlx-4-32", "mlx-8-64", "mlx-3-64"],
 )
-def test_logits_equal_those_of_the_decoded_weights(tmp_path, model, kind, scheme):
+def test_logits_equal_those_of_the_decoded_weights(tmp_path, model, kind, scheme, dequantize):
     target = made(DATA / model, tmp_path / "out", kind, **scheme)
     original, reference = fixture(model), references(model)
     decoded = decoded_q4(target) if kind == "q4" else decoded_mlx(target)
     expected, differing = with_weights(original, decoded)
     assert differing > 1
     ids = reference["prompt_ids"]
-    ours, theirs = logits_of(opened(target, kind), ids), logits_of(expected, ids)
+    ours, theirs = logits_of(opened(target, kind), ids, dequantize=dequantize), logits_of(expected, ids)
     difference = np.abs(ours - theirs).max()
     print(f"max abs logit difference {difference:.2e}; to the original {np.abs(ours - reference['logits']).max():.2e}")
     assert difference < BOUND
