@@ -153,10 +153,12 @@ def commands() -> str:
 
 
 def classes_of(module: ModuleType) -> Iterator[ast.ClassDef]:
-    """The public classes of a module, in their order."""
-    for node in ast.parse(inspect.getsource(module)).body:
-        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
-            yield node
+    """The public classes of a module, or of all modules of a package, in their order."""
+    files = sorted(Path(path) for folder in getattr(module, "__path__", ()) for path in Path(folder).glob("*.py"))
+    for file in files or [Path(inspect.getfile(module))]:
+        for node in ast.parse(file.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                yield node
 
 
 def class_sections(module: ModuleType) -> str:

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
 from lattice_core.types import AffineQuantization, TensorData, TensorSpec
-from lattice_q4.bounded_json import shown
+from lattice_core.untrusted_files import read_tokenizer, shown_value
 from lattice_q4.khq4 import BLOCK
 from lattice_q4.payload import expanded, halves, packed
-from lattice_q4.text_files import read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,9 +59,9 @@ class Q4Checkpoint:
     def read(self, name: str) -> TensorData:
         """The bytes of one tensor. Raises ``ModelError`` for an unknown name, a damaged file, and after ``close``."""
         if self._files is None:
-            raise ModelError(f"{self.path}: tensor {shown(name)} is read after the model was closed")
+            raise ModelError(f"{self.path}: tensor {shown_value(name)} is read after the model was closed")
         if name not in self._files:
-            raise ModelError(f"{self.path}: has no tensor {shown(name)}")
+            raise ModelError(f"{self.path}: has no tensor {shown_value(name)}")
         file, spec = self._files[name], self._specs[name]
         if not file.packed:
             return TensorData(spec, halves(file))

@@ -9,7 +9,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
-from lattice_q4.bounded_json import is_there, read_object, shown
+from lattice_core.untrusted_files import is_there, read_object, shown_value
 from lattice_q4.model_files import CONFIG
 
 if TYPE_CHECKING:
@@ -28,16 +28,11 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not is_there(path):
         raise ModelError(f"{directory}: {CONFIG} is missing; copy that of the model that was quantised")
-    config = read_object(path, _MAX_BYTES)
+    config = read_object(path, limit=_MAX_BYTES)
     named = [field for field in _CODE if config.get(field)]
     if named:
         _LOG.warning("%s: asks for code of its own (%s), which is never run", path, ", ".join(named))
     return config
-
-
-def read_optional(path: Path) -> dict[str, Any]:
-    """The object of a JSON file that need not be there; empty without it. Raises ``ModelError``."""
-    return read_object(path, _MAX_BYTES) if is_there(path) else {}
 
 
 def check_head(config: Mapping[str, Any], tensors: Iterable[str], directory: Path) -> None:
@@ -50,7 +45,7 @@ def check_head(config: Mapping[str, Any], tensors: Iterable[str], directory: Pat
     tied = _flag(config, path)
     heads = [name for name in tensors if name == _HEAD or name.endswith(f".{_HEAD}")]
     if tied and heads:
-        cause = f"{_TIED} is true, but the directory holds {shown(heads[0])}"
+        cause = f"{_TIED} is true, but the directory holds {shown_value(heads[0])}"
         raise ModelError(f"{path}: {cause}; remove that file, or set {_TIED} to false if the model has a head of its own")
     if not tied and not heads:
         says = "is not there, which means false" if tied is None else "is false"
@@ -65,6 +60,6 @@ def _flag(config: Mapping[str, Any], path: Path) -> bool | None:
         if found is None:
             continue
         if not isinstance(found, bool):
-            raise ModelError(f"{path}: {_TIED} is {shown(found)}; true or false is expected")
+            raise ModelError(f"{path}: {_TIED} is {shown_value(found)}; true or false is expected")
         return found
     return None

@@ -12,15 +12,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lattice_core.errors import ModelError
-from lattice_q4.bounded_json import is_there, shown
+from lattice_core.untrusted_files import is_there, read_chat_template, read_settings, shown_value
 from lattice_q4.checkpoint import Q4Checkpoint
-from lattice_q4.configuration import check_head, read_config, read_optional
+from lattice_q4.configuration import check_head, read_config
 from lattice_q4.model_files import INDEX, PACKED_SUFFIX, tensor_files
 from lattice_q4.quantize_index import Entry, read_index
 from lattice_q4.quarot import check_mtp, check_rotations, with_seed
 from lattice_q4.tensor_file import TensorFile, read_tensor_file
 from lattice_q4.tensor_names import original_name
-from lattice_q4.text_files import read_chat_template
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -48,11 +47,11 @@ class Q4Loader:
         check_head(config, entries, path)
         files = {name: _checked(path, entry) for name, entry in entries.items()}
         check_mtp(config, files, path)
-        tokenizer_config = read_optional(path / "tokenizer_config.json")
+        tokenizer_config = read_settings(path / "tokenizer_config.json")
         return Q4Checkpoint(
             path=path,
             config=config,
-            generation_config=read_optional(path / "generation_config.json"),
+            generation_config=read_settings(path / "generation_config.json"),
             tokenizer_config=tokenizer_config,
             chat_template=read_chat_template(path, tokenizer_config),
             files=files,
@@ -75,7 +74,9 @@ def _entries(directory: Path, present: tuple[str, ...], listed: Mapping[str, Ent
     for entry in (*listed.values(), *(_told(directory, file) for file in others)):
         other = found.setdefault(entry.name, entry)
         if other is not entry:
-            raise ModelError(f"{directory}: {other.file} and {entry.file} are the same tensor {shown(entry.name)}; remove one")
+            raise ModelError(
+                f"{directory}: {other.file} and {entry.file} are the same tensor {shown_value(entry.name)}; remove one"
+            )
     if not any(entry.file.endswith(PACKED_SUFFIX) for entry in found.values()):
         raise ModelError(f"{directory}: holds no *{PACKED_SUFFIX} file of a tensor")
     return found

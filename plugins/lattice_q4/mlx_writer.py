@@ -14,6 +14,7 @@ import numpy as np
 from attrs import evolve, frozen
 
 from lattice_core.errors import ModelError
+from lattice_q4.json_file import write_json
 from lattice_q4.source_tensors import Outcome, Part, float32, parts_of, pieces, unfused, whole
 
 if TYPE_CHECKING:
@@ -90,8 +91,8 @@ def write_mlx(
     if len(shards) > 1:
         total_size = sum(output.nbytes for output in outputs)
         index = {"metadata": {"total_size": total_size}, "weight_map": dict(sorted(placed.items()))}
-        _write_text(target / "model.safetensors.index.json", index)
-    _write_text(target / "config.json", _config(checkpoint.config, outputs, bits, group_size))
+        write_json(target / "model.safetensors.index.json", index)
+    write_json(target / "config.json", _config(checkpoint.config, outputs, bits, group_size))
     kept = (output.name for output in outputs if not output.bits and _is_matrix(output.name, output.part))
     return Outcome((*left_out, *dropped), tuple(kept))
 
@@ -220,7 +221,3 @@ def _packed(piece: np.ndarray, output: Output) -> tuple[np.ndarray, ...]:
         rows = rows.view(mx.bfloat16)
     packed = mx.quantize(rows, group_size=output.group_size, bits=output.bits)
     return tuple(np.array(array.view(mx.uint16) if array.dtype == mx.bfloat16 else array) for array in packed)
-
-
-def _write_text(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")

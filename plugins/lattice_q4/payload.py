@@ -13,8 +13,8 @@ import numpy as np
 from attrs import frozen
 
 from lattice_core.errors import ModelError
+from lattice_core.untrusted_files import read_into
 from lattice_q4.khq4 import BLOCK
-from lattice_q4.regular_file import read_into
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

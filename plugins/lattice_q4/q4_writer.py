@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
 from lattice_q4 import khq4
+from lattice_q4.json_file import write_json
 from lattice_q4.model_files import INDEX
 from lattice_q4.source_tensors import Outcome, float32, parts_of, pieces, whole
 
@@ -45,8 +45,8 @@ def write_q4(checkpoint: Checkpoint, target: Path, report: Callable[[int, int], 
         except ValueError as error:
             raise ModelError(f"{part.name}: {error}") from error
         entries.append({"name": part.name, "file": file, "quantized": packed, "shape": list(part.shape), "numel": part.size})
-    _write_text(target / INDEX, entries)
-    _write_text(target / "config.json", dict(checkpoint.config))
+    write_json(target / INDEX, entries)
+    write_json(target / "config.json", dict(checkpoint.config))
     return Outcome(tuple(left_out))
 
 
@@ -60,10 +60,6 @@ def _write(checkpoint: Checkpoint, part: Part, path: Path, advance: Callable[[in
         else:
             file.write(khq4.f16_file(whole(checkpoint, part)))
             advance(part.size)
-
-
-def _write_text(path: Path, content: Any) -> None:
-    path.write_text(json.dumps(content, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
 
 def _refuse_converted(parts: list[Part]) -> None:

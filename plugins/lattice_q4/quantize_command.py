@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import sys
@@ -12,6 +11,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ExitCode, LatticeError, ModelError, PluginError, UsageError
+from lattice_q4.json_file import write_json
 from lattice_q4.quantize_progress import progress_on
 
 if TYPE_CHECKING:
@@ -154,4 +154,4 @@ def _copy_texts(checkpoint: Checkpoint, source: Path, target: Path) -> None:
 
 def _write_settings(path: Path, content: Mapping[str, Any]) -> None:
     if content:
-        path.write_text(json.dumps(dict(content), indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+        write_json(path, dict(content))

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
-from lattice_q4.bounded_json import shown
+from lattice_core.untrusted_files import shown_value
 from lattice_q4.model_files import CONFIG, INDEX
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def with_seed(config: dict[str, Any], fields: Mapping[str, Any], directory: Path
         return config
     stored = config.get(_SEED)
     if stored not in (None, seed):
-        cause = f"{INDEX} was rotated with the seed {shown(seed)}, {CONFIG} says {shown(stored)}"
+        cause = f"{INDEX} was rotated with the seed {shown_value(seed)}, {CONFIG} says {shown_value(stored)}"
         raise ModelError(f"{directory}: {cause}; the files belong to different conversions")
     return {**config, _SEED: seed}
 
@@ -40,7 +40,7 @@ def check_rotations(fields: Mapping[str, Any], directory: Path) -> None:
     """Refuse an artifact whose index declares online rotations. Raises ``ModelError``."""
     mark = _online_mark(fields)
     if mark is not None:
-        cause = f"declares rotations that an engine applies while it computes ({shown(mark)}), which is not done here"
+        cause = f"declares rotations that an engine applies while it computes ({shown_value(mark)}), which is not done here"
         raise ModelError(f"{directory / INDEX}: {cause}; convert the model with offline rotations only")
 
 
@@ -53,7 +53,7 @@ def check_mtp(config: Mapping[str, Any], files: Mapping[str, TensorFile], direct
         return
     for name, file in files.items():
         if file.packed and "mtp" in name.split("."):
-            cause = f"holds {shown(name)} packed, which a QuaRot model keeps as .f16"
+            cause = f"holds {shown_value(name)} packed, which a QuaRot model keeps as .f16"
             raise ModelError(f"{directory}: {file.path.name} {cause}; convert the model again")
 
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from attrs import frozen
 
 from lattice_core.errors import ModelError
+from lattice_core.untrusted_files import open_regular, read_into
 from lattice_q4.khq4 import BLOCK, BLOCK_BYTES, HALF_MAGIC, HALF_VERSION, MAGIC, VERSION
 from lattice_q4.model_files import PACKED_SUFFIX
-from lattice_q4.regular_file import open_regular, read_into
 
 if TYPE_CHECKING:
     from pathlib import Path

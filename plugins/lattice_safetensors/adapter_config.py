@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import frozen
 
 from lattice_core.errors import ModelError
+from lattice_core.untrusted_files import read_object
 from lattice_safetensors.adapter_keys import MLX, PEFT
-from lattice_safetensors.bounded_json import read_object
 from lattice_safetensors.header import shown
 
 if TYPE_CHECKING:
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 MAX_RANK = 4096
 _MAX_BYTES = 8 << 20
-_MAX_VALUES = 1_000_000
 _PEFT_FIELDS = frozenset(("peft_type", "lora_alpha"))
 _MLX_FIELDS = frozenset(("fine_tune_type", "lora_parameters", "lora_layers"))
 # Of normal float32 numbers, since that is what a scale is multiplied into.
@@ -91,7 +90,7 @@ def as_number(found: Any) -> float | None:
 
 def read_adapter_config(path: Path) -> tuple[str, AdapterFields]:
     """Whose configuration it is (``PEFT`` or ``MLX``), and its fields. Raises ``ModelError``."""
-    values = read_object(path, limit=_MAX_BYTES, values=_MAX_VALUES)
+    values = read_object(path, limit=_MAX_BYTES)
     if _PEFT_FIELDS & values.keys():
         return PEFT, AdapterFields(str(path), values)
     if _MLX_FIELDS & values.keys():

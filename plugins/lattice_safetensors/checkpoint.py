@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
 from lattice_core.types import TensorData, TensorSpec
+from lattice_core.untrusted_files import read_tokenizer
 from lattice_safetensors.header import shown
-from lattice_safetensors.text_files import read_tokenizer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -10,7 +10,7 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
-from lattice_safetensors.bounded_json import read_object
+from lattice_core.untrusted_files import read_object
 from lattice_safetensors.header import shown
 from lattice_safetensors.model_files import CONFIG
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
 _LOG = logging.getLogger("lattice.safetensors")
 _MAX_BYTES = 8 << 20
-_MAX_VALUES = 1_000_000
 _CODE = ("auto_map", "model_file")
 _MLX_FIELDS = ("bits", "group_size")
 _WAY_OUT = "take the unquantised checkpoint, or one that MLX quantised"
@@ -31,7 +30,7 @@ def read_config(directory: Path) -> dict[str, Any]:
     path = directory / CONFIG
     if not path.exists():
         raise ModelError(f"{directory}: {CONFIG} is missing; it belongs to the weights, get it too")
-    config = read_object(path, limit=_MAX_BYTES, values=_MAX_VALUES)
+    config = read_object(path, limit=_MAX_BYTES)
     nested = config.get("text_config")
     for level in (config, nested if isinstance(nested, dict) else {}):
         for field in ("quantization_config", "compression_config"):
@@ -40,11 +39,6 @@ def read_config(directory: Path) -> dict[str, Any]:
     if named:
         _LOG.warning("%s: asks for code of its own (%s), which is never run", path, ", ".join(named))
     return config
-
-
-def read_optional(path: Path) -> dict[str, Any]:
-    """The object of a JSON file that need not be there; empty without it. Raises ``ModelError``."""
-    return read_object(path, limit=_MAX_BYTES, values=_MAX_VALUES) if path.exists() else {}
 
 
 def quantization_of(config: Mapping[str, Any], path: Path) -> dict[str, Any] | None:

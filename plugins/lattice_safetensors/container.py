@@ -12,8 +12,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from lattice_core.errors import ModelError
+from lattice_core.untrusted_files import open_regular
 from lattice_safetensors.header import LENGTH_BYTES, TensorInfo, read_header, shown
-from lattice_safetensors.regular_file import open_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

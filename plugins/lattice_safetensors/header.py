@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 from attrs import evolve, frozen
 
 from lattice_core.errors import ModelError
+from lattice_core.untrusted_files import load_bounded
 from lattice_core.wire import JSONSyntaxError
-from lattice_safetensors.bounded_json import load_bounded
 from lattice_safetensors.dtypes import BITS_OF
 
 if TYPE_CHECKING:

@@ -10,13 +10,13 @@ import logging
 from collections import Counter
 from typing import TYPE_CHECKING
 
+from lattice_core.untrusted_files import read_chat_template, read_settings
 from lattice_safetensors.checkpoint import SafetensorsCheckpoint
-from lattice_safetensors.configuration import quantization_of, read_config, read_optional
+from lattice_safetensors.configuration import quantization_of, read_config
 from lattice_safetensors.model_files import CONFIG, INDEX, model_files
 from lattice_safetensors.packed_weights import weights_of
 from lattice_safetensors.quantization_record import QuantizationRecord
 from lattice_safetensors.shard_index import open_weights
-from lattice_safetensors.text_files import read_chat_template
 
 if TYPE_CHECKING:
     from collections.abc import Collection
@@ -45,11 +45,11 @@ class SafetensorsLoader:
         stored = open_weights(files)
         found = quantization_of(config, directory / CONFIG)
         weights = weights_of(stored, QuantizationRecord(found, directory / CONFIG) if found is not None else None)
-        tokenizer_config = read_optional(directory / "tokenizer_config.json")
+        tokenizer_config = read_settings(directory / "tokenizer_config.json")
         return SafetensorsCheckpoint(
             path=directory,
             config=config,
-            generation_config=read_optional(directory / "generation_config.json"),
+            generation_config=read_settings(directory / "generation_config.json"),
             tokenizer_config=tokenizer_config,
             chat_template=read_chat_template(directory, tokenizer_config),
             format=f"safetensors {_format_name(weights.values())}",

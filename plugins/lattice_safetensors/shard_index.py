@@ -11,7 +11,7 @@ from pathlib import PurePosixPath, PureWindowsPath
 from typing import TYPE_CHECKING
 
 from lattice_core.errors import ModelError
-from lattice_safetensors.bounded_json import read_object
+from lattice_core.untrusted_files import read_object
 from lattice_safetensors.container import SafetensorsFile
 from lattice_safetensors.header import shown
 

@@ -188,7 +188,7 @@ def build_missing_config(directory: Path) -> str:
 @broken
 def build_config_no_object(directory: Path) -> str:
     (write(directory) / "config.json").write_text("[]")
-    return "config.json: holds the JSON [], an object is expected"
+    return "config.json: holds a JSON array, an object is expected"
 
 
 @broken
@@ -258,4 +258,4 @@ def build_quarot_two_seeds(directory: Path) -> str:
 @found_after_opening
 def build_missing_tokenizer(directory: Path) -> str:
     (write(directory) / "tokenizer.json").unlink()
-    return "tokenizer.json is missing; copy that of the model that was quantised, or name another by --tokenizer-dir"
+    return "tokenizer.json is missing; get it too, or name another one by --tokenizer-dir"

@@ -62,6 +62,11 @@ def read_into(file: BinaryIO, target: bytearray | memoryview, path: Path) -> Non
         view = view[count:]
 
 
+def is_there(path: Path) -> bool:
+    """Whether there is anything by this name: a link to nowhere counts, so that it is an error and not overlooked."""
+    return os.path.lexists(path)
+
+
 def _check(status: os.stat_result, path: Path) -> None:
     if stat.S_ISLNK(status.st_mode):
         raise ModelError(_no_link(path))

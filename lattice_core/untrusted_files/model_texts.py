@@ -9,26 +9,29 @@ import logging
 from typing import TYPE_CHECKING, Any
 
 from lattice_core.errors import ModelError
-from lattice_q4.bounded_json import is_there
-from lattice_q4.configuration import read_optional
-from lattice_q4.regular_file import read_regular
+from lattice_core.untrusted_files.bounded_json import read_object
+from lattice_core.untrusted_files.regular_file import is_there, read_regular
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
-_LOG = logging.getLogger("lattice.q4")
+_LOG = logging.getLogger("lattice.loaders")
 _MAX_TOKENIZER = 256 << 20
-_MAX_TEMPLATE = 8 << 20
+_MAX_TEMPLATE = _MAX_SETTINGS = 8 << 20
 _FIELD = "chat_template"
+
+
+def read_settings(path: Path) -> dict[str, Any]:
+    """A JSON object that may be missing, such as ``generation_config.json``: empty then. Raises ``ModelError``."""
+    return read_object(path, limit=_MAX_SETTINGS) if is_there(path) else {}
 
 
 def read_tokenizer(directory: Path) -> bytes:
     """``tokenizer.json``. Raises ``ModelError`` with the way out where it is missing."""
     path = directory / "tokenizer.json"
     if not is_there(path):
-        cause = "tokenizer.json is missing"
-        raise ModelError(f"{directory}: {cause}; copy that of the model that was quantised, or name another by --tokenizer-dir")
+        raise ModelError(f"{directory}: tokenizer.json is missing; get it too, or name another one by --tokenizer-dir")
     return read_regular(path, _MAX_TOKENIZER)
 
 
@@ -44,7 +47,7 @@ def read_chat_template(directory: Path, tokenizer_config: Mapping[str, Any]) -> 
         except UnicodeDecodeError as error:
             raise ModelError(f"{alone}: is not UTF-8 at byte {error.start}") from error
     wrapped = directory / "chat_template.json"
-    found = read_optional(wrapped).get(_FIELD)
+    found = read_settings(wrapped).get(_FIELD)
     if found is not None:
         return _default_of(found, wrapped)
     return _default_of(tokenizer_config.get(_FIELD), directory / "tokenizer_config.json")
