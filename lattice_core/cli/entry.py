@@ -14,6 +14,7 @@ from lattice_core import __version__
 from lattice_core.causes import cause_of
 from lattice_core.cli.command_line import parse_flags, scan_early, split_command
 from lattice_core.cli.log import is_debugging, set_up_logging
+from lattice_core.cli.one_heap import keep_to_one_heap
 from lattice_core.cli.parts import PRESETS, frontend_name
 from lattice_core.cli.session import Session
 from lattice_core.errors import ExitCode, LatticeError, PluginError, UsageError
@@ -39,6 +40,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     if argv is not None:
         return _guarded(argv)
     _open_closed_streams()
+    keep_to_one_heap()
     status = _guarded(sys.argv[1:])
     _leave(status)
     return status

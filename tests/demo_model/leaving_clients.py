@@ -14,6 +14,7 @@ from pathlib import Path
 
 import httpx
 
+from lattice_core.cli.one_heap import keep_to_one_heap
 from lattice_core.descriptors import Settings
 from lattice_core.engine import Engine, EngineConfig
 from lattice_core.types import Limits
@@ -103,12 +104,15 @@ def measure(engine):
     import mlx.core as mx  # noqa: PLC0415  the backend loads a fast BLAS before MLX
 
     settle(engine)
+    # The last state is gone before its memory is given back: what runs between two steps runs after both.
+    engine._worker.between_steps(lambda _model: None).result()
     gc.collect()
     mx.clear_cache()
     return mx.get_active_memory(), int(Path("/proc/self/statm").read_text().split()[1]) * 4096
 
 
 def main():
+    keep_to_one_heap()  # as the command does
     model = Path(sys.argv[1])
     from lattice_chat.template_format import create  # noqa: PLC0415
     from lattice_openai.server import OpenAIFrontend  # noqa: PLC0415
